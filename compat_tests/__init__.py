@@ -1,0 +1,1 @@
+"""Real clients over TCP, and the real tools that tests need."""
