@@ -1,0 +1,1 @@
+"""Delivery: cursors, parked reads, and what wakes them."""
