@@ -1,0 +1,170 @@
+"""Appending against the bare loop of gathered write + fdatasync of the same bytes.
+
+    python -m bench.journal [--mb 512] [--batch 16384] [--partitions 1,100,10000]
+
+One run on one machine, as ratios: rounds of the bare loop and of the log are
+interleaved. The log runs as in the broker: its own threads, an event loop,
+handoff to a directory on the same disk meanwhile.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import random
+import resource
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from ister.gateway.app import Options, Storage
+from ister.gateway.runtime import tune
+from ister.wal.errors import LogError
+from ister.wal.log import Moment
+from ister.wal.settings import LogSettings
+from ister.wal.tests.batches import make_batch
+
+MiB = 1 << 20
+WINDOW_BYTES = 8 * MiB  # appended and not yet durable, as producers would have it
+FILE_BYTES = 64 * MiB
+
+
+class Figure(NamedTuple):
+    mb_per_s: float
+    cpu_s_per_gb: float
+    commits: int
+
+
+@contextmanager
+def directory() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="ister-bench-") as path:
+        yield Path(path)
+
+
+def cpu_s() -> float:
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime + usage.ru_stime
+
+
+def bare(total: int, group: int) -> Figure:
+    """pwritev of `group` bytes and fdatasync, over prewritten files of the journal's size."""
+    source = random.Random(1).randbytes(group)
+    with directory() as path:
+        fds = [os.open(path / str(n), os.O_RDWR | os.O_CREAT) for n in range(2)]
+        for fd in fds:
+            for position in range(0, FILE_BYTES, MiB):
+                os.pwrite(fd, bytes(MiB), position)
+            os.fdatasync(fd)
+        started, cpu = time.perf_counter(), cpu_s()
+        written = 0
+        while written < total:
+            file, position = divmod(written, FILE_BYTES - group)
+            data = bytearray(source)  # as it comes from a socket: in memory of its own
+            os.pwritev(fds[file % 2], [data], position)
+            os.fdatasync(fds[file % 2])
+            written += group
+        seconds, cpu = time.perf_counter() - started, cpu_s() - cpu
+        for fd in fds:
+            os.close(fd)
+    return Figure(written / MiB / seconds, cpu / (written / 1e9), written // group)
+
+
+async def log(total: int, batch: int, partitions: int, *, handoff: bool) -> Figure:
+    with directory() as path:
+        settings = LogSettings(handoff_ms=1000 if handoff else 3_600_000)
+        if not handoff:
+            settings = LogSettings(handoff_ms=3_600_000, handoff_bytes=1 << 50)
+        storage = Storage(Options(data=str(path / "data"), log=settings), ignore)
+        made = asyncio.get_running_loop().create_future()
+        topic = storage.topics.create("t", partitions, {}, lambda e: made.set_result(e))
+        await made
+        ticking = asyncio.ensure_future(storage.run())
+        await append_all(storage, topic.id, total // 8, batch, partitions)  # files reach their size
+        started, cpu = time.perf_counter(), cpu_s()
+        before = storage.log.commits
+        await append_all(storage, topic.id, total, batch, partitions)
+        seconds, cpu = time.perf_counter() - started, cpu_s() - cpu
+        commits = storage.log.commits - before
+        ticking.cancel()
+        await storage.close()
+    return Figure(total / MiB / seconds, cpu / (total / 1e9), commits)
+
+
+async def append_all(storage: Storage, topic_id: bytes, total: int, batch: int, count: int) -> None:
+    """Keep a window of batches under way until `total` bytes are durable."""
+    source = make_batch([b"x" * (batch - 80)], base_timestamp=storage.clock.wall_ms())
+    parts = [storage.log.partition(topic_id, n) for n in range(count)]
+    loop = asyncio.get_running_loop()
+    finished = loop.create_future()
+    batches = total // len(source)
+    window = WINDOW_BYTES // len(source)
+    started = ended = 0
+    filling = False
+
+    def fill() -> None:
+        nonlocal started, filling
+        filling = False
+        journal, append = storage.log.journal, storage.log.append
+        while started < batches and started - ended < window:
+            if journal.overloaded:
+                loop.call_later(0.002, fill)
+                return
+            append(parts[started % count], bytearray(source), Moment.DURABLE, done)
+            started += 1
+
+    def done(error: LogError | None) -> None:
+        nonlocal ended, filling
+        if error is not None and not finished.done():
+            finished.set_exception(error)
+        ended += 1
+        if ended == batches:
+            finished.set_result(None)
+        elif not filling:
+            filling = True
+            loop.call_soon(fill)
+
+    fill()
+    await finished
+
+
+def ignore(error: BaseException) -> None:
+    del error  # a pass that closing cut short
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--mb", type=int, default=512)
+    parser.add_argument("--batch", type=int, default=16384)
+    parser.add_argument("--partitions", default="1,100,10000")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--no-handoff", action="store_true")
+    args = parser.parse_args()
+    counts = [int(n) for n in args.partitions.split(",")]
+    total = args.mb * MiB
+    tune()
+    bares: list[Figure] = []
+    logs: dict[int, list[Figure]] = {n: [] for n in counts}
+    for _ in range(args.rounds):
+        for count in counts:
+            figure = asyncio.run(log(total, args.batch, count, handoff=not args.no_handoff))
+            logs[count].append(figure)
+            bares.append(bare(total, max(total // max(figure.commits, 1), 4096)))
+    base = statistics.median(f.mb_per_s for f in bares)
+    print(f"bare loop: {base:.0f} MB/s")
+    for count, figures in logs.items():
+        rate = statistics.median(f.mb_per_s for f in figures)
+        cpu = statistics.median(f.cpu_s_per_gb for f in figures)
+        per_commit = total / MiB / statistics.median(f.commits for f in figures)
+        print(
+            f"{count:6d} partitions: {rate:.0f} MB/s, {rate / base:.2f} of bare, "
+            f"{cpu:.2f} CPU s/GB, {per_commit:.2f} MB a commit"
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,142 @@
+"""A broker: storage, groups, parked reads and the server, wired and taken down in order.
+
+Opening: storage (recovery first), cursors and groups, then the listeners. Closing: stop
+accepting, wake who waits, answer what is in hand, then close the log and the stores.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from ister.dispatch.cursors import CursorService
+from ister.dispatch.parked import Call as Step
+from ister.dispatch.parked import ParkedReads
+from ister.gateway.app import TICK_S, Options, Report, Storage
+from ister.gateway.coordinator.offsets import OffsetService
+from ister.gateway.coordinator.service import GroupService
+from ister.gateway.handlers.context import Context
+from ister.gateway.listeners import Address, Listener
+from ister.gateway.producer_ids import ProducerIds
+from ister.gateway.router import Router
+from ister.gateway.server import Server
+from ister.gateway.settings import BrokerSettings, coordinator_settings, topic_defaults
+from ister.gateway.topic_admin import TopicAdmin
+from ister.metadata.catalog import Tombstone
+from ister.wal.partition import Partition
+
+# How long clients may take to be answered when the broker stops.
+SETTLE_S = 5.0
+_SETTLE_STEP_S = 0.005
+
+
+class LoopTimer:
+    """The loop as `dispatch` wants it."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+
+    def soon(self, call: Step) -> None:
+        self._loop.call_soon(call)
+
+    def later(self, delay_s: float, call: Step) -> None:
+        self._loop.call_later(delay_s, call)
+
+
+class Broker:
+    """On a running loop. `start` listens, `tick` every TICK_S, `close` ends it."""
+
+    def __init__(self, options: Options, settings: BrokerSettings, report: Report) -> None:
+        options.topic_defaults = {**topic_defaults(settings), **options.topic_defaults}
+        self.settings = settings
+        self.storage = Storage(options, report)
+        storage = self.storage
+        timer = LoopTimer(asyncio.get_running_loop())
+        self.parked = ParkedReads(storage.clock, timer, settings.parked_fetches_max)
+        self.cursors = CursorService(storage.store, storage.commits, storage.catalog)
+        self.groups = GroupService(
+            storage.store,
+            storage.commits,
+            self.cursors,
+            storage.clock,
+            storage.rng,
+            coordinator_settings(settings),
+        )
+        self.context = Context(
+            settings=settings,
+            log=storage.log,
+            reader=storage.reader,
+            times=storage.times,
+            catalog=storage.catalog,
+            topics=TopicAdmin(storage.topics, storage.catalog, storage.log, timer),
+            producer_ids=ProducerIds(storage.catalog, storage.commits),
+            parked=self.parked,
+            groups=self.groups,
+            offsets=OffsetService(self.groups, self.cursors, storage.clock),
+            cursors=self.cursors,
+            clock=storage.clock,
+            driver=storage.driver,
+            timer=timer,
+        )
+        journal = storage.log.journal
+        self.server = Server(
+            settings, Router(self.context), storage.clock, lambda: journal.overloaded
+        )
+        storage.log.listener = self._moved
+        storage.topics.on_deleted = self._deleted(storage.topics.on_deleted)
+
+    async def start(self) -> None:
+        """Listen; OSError if an address cannot be had."""
+        await self.server.listen(self.settings.parsed_listeners())
+
+    @property
+    def listeners(self) -> list[Listener]:
+        return self.server.listeners
+
+    @property
+    def bootstrap(self) -> Address:
+        """Where a client on this machine begins."""
+        return self.server.listeners[0].endpoint
+
+    def tick(self) -> None:
+        self.storage.tick()
+        self.groups.tick(self.groups.now_ms())
+        self.server.tick()
+
+    async def run(self) -> None:
+        """Tick until cancelled."""
+        while True:
+            self.tick()
+            await asyncio.sleep(TICK_S)
+
+    async def close(self) -> None:
+        self.server.stop_accepting()
+        self.groups.close()
+        self.parked.wake_all()
+        await self._settle()
+        self.server.close()
+        await asyncio.sleep(0)
+        self.server.abort()
+        await self.storage.close()
+
+    async def _settle(self) -> None:
+        """Wait until everything that was asked is answered, but not for ever."""
+        until = self.storage.clock.monotonic() + SETTLE_S
+        while self.storage.clock.monotonic() < until:
+            if all(client.is_settled for client in self.server.clients):
+                return
+            await asyncio.sleep(_SETTLE_STEP_S)
+            self.parked.wake_all()
+
+    def _moved(self, partitions: list[Partition]) -> None:
+        """A commit is durable: hints, nothing more; who is woken is woken later."""
+        self.parked.notify(partitions)
+        self.server.committed()
+
+    def _deleted(self, following: Callable[[Tombstone], None]) -> Callable[[Tombstone], None]:
+        def deleted(tombstone: Tombstone) -> None:
+            self.cursors.forget_topic(tombstone.id)
+            self.parked.notify_topic(tombstone.id)
+            following(tombstone)
+
+        return deleted

@@ -1,0 +1,1 @@
+"""The APIs, one module each; `router.py` gathers them."""

@@ -1,0 +1,264 @@
+"""Fetch, versions 4-18: what is there, or wait for it.
+
+Whole batches, beginning with the one that contains the offset; at least one batch
+however small the limits. Readers stop at the high watermark, which is durable. A
+fetch that finds less than `min_bytes` parks (`dispatch/parked.py`) until its partitions
+move or `max_wait_ms` is over, and then reads once more. What memory does not have any
+more is read from files or the bucket off the loop; if other partitions of the fetch have
+data, those do not wait for it longer than `max_wait_ms`.
+
+Versions: 7 sessions (KIP-227, not kept yet: every answer is a full one with session id
+0), 9 leader epochs are checked, 12 flexible, 13 topics by id. Aborted transactions are
+none. Followers (replica id >= 0) are answered as consumers are.
+"""
+
+from __future__ import annotations
+
+from ister.dispatch.parked import ParkedRead
+from ister.gateway.errors import code_of
+from ister.gateway.handlers.api import Api, Call
+from ister.gateway.handlers.epochs import epoch_error
+from ister.gateway.protocol import fetch as codec
+from ister.gateway.protocol.api import ApiKey
+from ister.gateway.protocol.error_codes import ErrorCode
+from ister.gateway.protocol.fetch import FetchPartition, FetchRequest, FetchResult
+from ister.gateway.protocol.hot import Topic
+from ister.wal.errors import LogError
+from ister.wal.partition import Partition
+from ister.wal.reader import Chunk
+
+# Cold reads that one fetch starts at a time; the rest has its turn in the next one.
+COLD_READS_MAX = 8
+_NO_ABORTED: list[tuple[int, int]] = []
+_READ_COMMITTED = 1
+
+
+def handle(call: Call, request: FetchRequest) -> None:
+    if request.session_id != 0:
+        error = int(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        call.send(codec.write_response(call.version, 0, [], error))
+        return
+    _Fetch(call, request).begin()
+
+
+class _Place:
+    """One partition of a fetch."""
+
+    __slots__ = ("asked", "chunk", "error", "partition")
+
+    def __init__(self, asked: FetchPartition, partition: Partition | None, error: int) -> None:
+        self.asked = asked
+        self.partition = partition
+        self.error = error
+        self.chunk: Chunk | None = None
+
+
+class _Fetch(ParkedRead):
+    """A fetch from its request to its answer."""
+
+    __slots__ = ("_call", "_cold", "_limit", "_places", "_request", "_topics")
+
+    def __init__(self, call: Call, request: FetchRequest) -> None:
+        super().__init__()
+        self._call = call
+        self._request = request
+        self._limit = min(request.max_bytes, call.context.settings.fetch_max_bytes)
+        self._cold = 0  # reads on their way
+        self._topics: list[tuple[Topic, list[_Place]]] = [
+            (topic, [_find(call, topic, asked) for asked in partitions])
+            for topic, partitions in request.topics
+        ]
+        self._places = [place for _, places in self._topics for place in places]
+        self.partitions = [each.partition for each in self._places if each.partition is not None]
+
+    def begin(self) -> None:
+        context, request = self._call.context, self._request
+        if self.look():
+            return
+        if request.max_wait_ms <= 0:
+            self._answer()
+            return
+        self.deadline = context.clock.monotonic() + request.max_wait_ms / 1000
+        self._call.on_gone = self._gone
+        if not context.parked.park(self):
+            self._answer()
+
+    # -- as a parked read ----------------------------------------------------------------
+
+    def look(self) -> bool:
+        """Read what memory has; answer if that is enough, or fetch what is colder first."""
+        size, failed, cold = self._read()
+        if cold:
+            self._read_cold(cold, size)
+            return True
+        if failed or size >= self._request.min_bytes or not self.partitions:
+            self._answer()
+            return True
+        self.heads = [each.high_watermark for each in self.partitions]
+        return False
+
+    def expire(self) -> None:
+        size, _, cold = self._read()
+        if cold:
+            self._read_cold(cold, size)
+        else:
+            self._answer()
+
+    def fail(self, error: Exception) -> None:
+        self._call.client.drop(f"fetch failed: {error!r}")
+
+    def _gone(self) -> None:
+        self._call.context.parked.leave(self)
+
+    # -- reading -------------------------------------------------------------------------
+
+    def _read(self) -> tuple[int, bool, list[_Place]]:
+        """(bytes found, whether something failed, what needs a colder source)."""
+        read_now = self._call.context.log.read_now
+        left = self._limit
+        size = 0
+        failed = False
+        cold: list[_Place] = []
+        for place in self._places:
+            partition = place.partition
+            place.chunk = None
+            if partition is None:
+                failed = True
+                continue
+            if partition.removed:
+                place.partition = None
+                place.error = _unknown(self._call)
+                failed = True
+                continue
+            asked = place.asked
+            try:
+                chunk = read_now(partition, asked.fetch_offset, max(0, min(left, asked.max_bytes)))
+            except LogError as error:
+                place.error = int(code_of(error))
+                failed = True
+                continue
+            if chunk is None:
+                cold.append(place)
+            elif chunk.size and (left > 0 or not size):
+                place.chunk = chunk
+                size += chunk.size
+                left -= chunk.size
+        return size, failed, cold
+
+    def _read_cold(self, cold: list[_Place], size: int) -> None:
+        context = self._call.context
+        left = max(0, self._limit - size)
+        if size and not left:
+            self._answer()
+            return
+        started = cold[:COLD_READS_MAX]
+        share = max(1, left // len(started))
+        self._cold = len(started) + 1
+        for place in started:
+            assert place.partition is not None
+            self._start_cold(place, share)
+        self._cold_done()
+        if self._cold and size:  # the others do not wait for a slow bucket for ever
+            wait_s = max(0, self._request.max_wait_ms) / 1000
+            context.timer.later(wait_s, self._answer_without_cold)
+
+    def _start_cold(self, place: _Place, share: int) -> None:
+        asked = place.asked
+
+        def answered(chunk: Chunk | None, error: LogError | None) -> None:
+            if self._call.over:
+                return
+            if error is not None:
+                place.error = int(code_of(error))
+            else:
+                place.chunk = chunk
+            self._cold_done()
+
+        assert place.partition is not None
+        self._call.context.reader.read(
+            place.partition, asked.fetch_offset, min(share, max(0, asked.max_bytes)), answered
+        )
+
+    def _cold_done(self) -> None:
+        self._cold -= 1
+        if self._cold == 0:
+            self._answer()
+
+    def _answer_without_cold(self) -> None:
+        if not self._call.over:
+            self._answer()
+
+    # -- answering -----------------------------------------------------------------------
+
+    def _answer(self) -> None:
+        call = self._call
+        if call.over:
+            return
+        call.on_gone = None
+        if len(self._places) == 1:
+            place = self._places[0]
+            if not place.error and self._request.isolation_level != _READ_COMMITTED:
+                self._answer_one(place)
+                return
+        answer = [
+            (topic, [self._result(place) for place in places]) for topic, places in self._topics
+        ]
+        call.send(codec.write_response(call.version, 0, answer))
+
+    def _answer_one(self, place: _Place) -> None:
+        partition, chunk = place.partition, place.chunk
+        assert partition is not None
+        head = partition.high_watermark
+        self._call.send(
+            codec.write_one(
+                self._call.version,
+                0,
+                self._topics[0][0],
+                place.asked.partition,
+                head,
+                head,
+                partition.log_start,
+                chunk.buffers if chunk is not None else (),
+                chunk.size if chunk is not None else 0,
+            )
+        )
+
+    def _result(self, place: _Place) -> FetchResult:
+        partition, chunk = place.partition, place.chunk
+        index = place.asked.partition
+        if partition is None:
+            return FetchResult(index, place.error)
+        head = partition.high_watermark
+        if place.error:
+            # Kafka tells no offsets beside an error; a client takes none of them.
+            return FetchResult(index, place.error)
+        aborted = _NO_ABORTED if self._request.isolation_level == _READ_COMMITTED else None
+        if chunk is None:
+            return FetchResult(index, 0, head, head, partition.log_start, aborted=aborted)
+        return FetchResult(
+            index, 0, head, head, partition.log_start, chunk.buffers, chunk.size, aborted
+        )
+
+
+def _unknown(call: Call) -> int:
+    by_id = call.version >= 13
+    return int(ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+
+def _find(call: Call, topic: Topic, asked: FetchPartition) -> _Place:
+    known = call.context.topic(topic)
+    if known is None:
+        return _Place(asked, None, _unknown(call))
+    partition = call.context.partition(known, asked.partition)
+    if partition is None:
+        return _Place(asked, None, int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+    error = epoch_error(partition, asked.current_leader_epoch)
+    return _Place(asked, None if error else partition, int(error))
+
+
+API = Api(
+    key=ApiKey.FETCH,
+    versions=(codec.VERSION_MIN, codec.VERSION_MAX),
+    handle=handle,
+    read=codec.read_request,
+)

@@ -1,0 +1,266 @@
+"""Produce, versions 3-13: append, and answer when that is as safe as was asked.
+
+acks=-1 answers when the batch is durable (topic setting `ister.durability=os`: written),
+acks=1 when it is written, acks=0 never; an error under acks=0 ends the connection, as
+there is no other way to tell. Requests of one connection overlap: appends happen in the
+order of arrival, answers leave in that order too. Versions 0-2 are advertised and not
+served, because librdkafka before 2.12 does not compress when told of a minimum of 3
+(KAFKA-18659); such a request ends its connection, as it does on Kafka 4.
+
+Versions: 7 zstd, 13 topics by id. Transactions are not served: a transactional id is
+refused for good. The current leader (10) is never told: there is one node.
+"""
+
+from __future__ import annotations
+
+from ister.gateway.errors import code_of, words_of
+from ister.gateway.handlers.api import Api, Call
+from ister.gateway.protocol import produce as codec
+from ister.gateway.protocol.api import ApiKey
+from ister.gateway.protocol.error_codes import ErrorCode
+from ister.gateway.protocol.hot import Topic
+from ister.gateway.protocol.produce import (
+    PartitionResult,
+    ProduceRequest,
+    write_one,
+    write_response,
+)
+from ister.wal.errors import LogError, UnsupportedCodec
+from ister.wal.log import Appended, Moment
+from ister.wal.partition import Partition
+
+_ATTRIBUTES_LOW_BYTE = 22
+_CODEC_MASK, _ZSTD = 0x07, 4
+_ZSTD_FROM = 7
+_UNKNOWN_NAME = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+_UNKNOWN_ID = int(ErrorCode.UNKNOWN_TOPIC_ID)
+_EMPTY = memoryview(b"")
+
+
+def handle(call: Call, request: ProduceRequest) -> None:
+    acks = request.acks
+    topics = request.topics
+    if acks == 0:
+        _append_silently(call, request)
+        return
+    call.owe()
+    if acks not in (-1, 1):
+        _refuse_all(call, request, ErrorCode.INVALID_REQUIRED_ACKS, "acks must be -1, 0 or 1")
+    elif request.transactional_id is not None:
+        _refuse_all(
+            call,
+            request,
+            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+            "transactions are not supported",
+        )
+    elif len(topics) == 1 and len(topics[0][1]) == 1:
+        topic, ((index, data),) = topics[0]
+        _One(call, topic, index).append(data, acks)
+    else:
+        _Many(call, topics).append(acks)
+
+
+def _append_silently(call: Call, request: ProduceRequest) -> None:
+    for topic, partitions in request.topics:
+        for index, data in partitions:
+            partition = _find(call, topic, index)
+            if partition is None:
+                call.no_reply()
+                call.client.drop(f"acks=0: no partition {index} of {topic!r}")
+                return
+            try:
+                _check_codec(call, data)
+                call.context.log.append(partition, data or _EMPTY, Moment.APPENDED, _ignore)
+            except LogError as error:
+                call.no_reply()
+                call.client.drop(f"acks=0: {error}")
+                return
+    call.no_reply()
+
+
+def _ignore(_: LogError | None) -> None:
+    pass
+
+
+def _find(call: Call, topic: Topic, index: int) -> Partition | None:
+    context = call.context
+    if isinstance(topic, str):
+        known = context.catalog.topics_by_name.get(topic)
+        if known is None:
+            return None
+        return context.log.partitions.get((known.id, index))
+    return context.log.partitions.get((topic, index))
+
+
+def _unknown(call: Call, topic: Topic) -> int:
+    if isinstance(topic, bytes) and topic not in call.context.catalog.topics_by_id:
+        return _UNKNOWN_ID
+    return _UNKNOWN_NAME
+
+
+def _check_codec(call: Call, data: memoryview | None) -> None:
+    if call.version >= _ZSTD_FROM or data is None or len(data) <= _ATTRIBUTES_LOW_BYTE:
+        return
+    if data[_ATTRIBUTES_LOW_BYTE] & _CODEC_MASK == _ZSTD:
+        raise UnsupportedCodec(f"zstd needs Produce version {_ZSTD_FROM}")
+
+
+def _moment(call: Call, partition: Partition, acks: int) -> Moment:
+    if acks == 1:
+        return Moment.WRITTEN
+    settings = call.context.settings
+    if partition.settings.configs.get("ister.durability", settings.durability) == "os":
+        return Moment.WRITTEN
+    return Moment.DURABLE
+
+
+class _One:
+    """The usual request: one batch."""
+
+    __slots__ = ("_appended", "_call", "_early", "_index", "_partition", "_topic")
+
+    def __init__(self, call: Call, topic: Topic, index: int) -> None:
+        self._call = call
+        self._topic = topic
+        self._index = index
+        self._partition: Partition | None = None
+        self._appended: Appended | None = None
+        self._early = False
+
+    def append(self, data: memoryview | None, acks: int) -> None:
+        call = self._call
+        partition = self._partition = _find(call, self._topic, self._index)
+        if partition is None:
+            code = _unknown(call, self._topic)
+            call.send((write_one(call.version, self._topic, self._index, code, -1, -1, -1),))
+            return
+        try:
+            _check_codec(call, data)
+            self._appended = call.context.log.append(
+                partition, data or _EMPTY, _moment(call, partition, acks), self._done
+            )
+        except LogError as error:
+            self._refuse(error)
+            return
+        if self._early:
+            self._done(None)
+
+    def _done(self, error: LogError | None) -> None:
+        appended, partition, call = self._appended, self._partition, self._call
+        if error is not None:
+            self._refuse(error)
+        elif appended is None:  # told before `append` has returned: it was there already
+            self._early = True
+        else:
+            assert partition is not None
+            body = write_one(
+                call.version,
+                self._topic,
+                self._index,
+                0,
+                appended.base_offset,
+                appended.append_time_ms,
+                partition.log_start,
+            )
+            call.send((body,))
+
+    def _refuse(self, error: LogError) -> None:
+        result = _refusal(self._index, error, self._partition)
+        self._call.send((write_response(self._call.version, [(self._topic, [result])]),))
+
+
+class _Many:
+    """Several partitions: answered when the last of them is settled."""
+
+    __slots__ = ("_call", "_left", "_results", "_topics")
+
+    def __init__(
+        self, call: Call, topics: list[tuple[Topic, list[tuple[int, memoryview | None]]]]
+    ) -> None:
+        self._call = call
+        self._topics = topics
+        self._left = 1
+        self._results: list[list[PartitionResult]] = [
+            [PartitionResult(index) for index, _ in partitions] for _, partitions in topics
+        ]
+
+    def append(self, acks: int) -> None:
+        for number, (topic, partitions) in enumerate(self._topics):
+            results = self._results[number]
+            for place, (index, data) in enumerate(partitions):
+                self._append(topic, index, data, acks, results, place)
+        self._settled()
+
+    def _append(
+        self,
+        topic: Topic,
+        index: int,
+        data: memoryview | None,
+        acks: int,
+        results: list[PartitionResult],
+        place: int,
+    ) -> None:
+        call = self._call
+        partition = _find(call, topic, index)
+        if partition is None:
+            results[place] = PartitionResult(index, _unknown(call, topic))
+            return
+
+        def done(error: LogError | None) -> None:
+            if error is not None:
+                results[place] = _refusal(index, error, partition)
+            self._settled()
+
+        self._left += 1
+        try:
+            _check_codec(call, data)
+            appended = call.context.log.append(
+                partition, data or _EMPTY, _moment(call, partition, acks), done
+            )
+        except LogError as error:
+            results[place] = _refusal(index, error, partition)
+            self._left -= 1
+            return
+        results[place] = PartitionResult(
+            index, 0, appended.base_offset, appended.append_time_ms, partition.log_start
+        )
+
+    def _settled(self) -> None:
+        self._left -= 1
+        if self._left == 0:
+            answer = [
+                (topic, results)
+                for (topic, _), results in zip(self._topics, self._results, strict=True)
+            ]
+            self._call.send((write_response(self._call.version, answer),))
+
+
+def _refusal(index: int, error: LogError, partition: Partition | None) -> PartitionResult:
+    log_start = partition.log_start if partition is not None else -1
+    return PartitionResult(
+        index,
+        int(code_of(error)),
+        log_start_offset=log_start,
+        error_message=words_of(error),
+    )
+
+
+def _refuse_all(call: Call, request: ProduceRequest, code: ErrorCode, words: str) -> None:
+    answer = [
+        (
+            topic,
+            [PartitionResult(index, int(code), error_message=words) for index, _ in partitions],
+        )
+        for topic, partitions in request.topics
+    ]
+    call.send((write_response(call.version, answer),))
+
+
+API = Api(
+    key=ApiKey.PRODUCE,
+    versions=(codec.VERSION_MIN, codec.VERSION_MAX),
+    advertised_from=0,
+    handle=handle,
+    read=codec.read_request,
+    overlaps=True,
+)

@@ -1,0 +1,94 @@
+"""From a request to its handler: the table of all APIs.
+
+The table is what is served, and ApiVersions tells it. A key or version that is not in it
+ends the connection, as it does on Kafka: answering in a guessed layout would be worse.
+The one exception is ApiVersions itself (see its handler).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ister.gateway.handlers import (
+    api_versions,
+    create_topics,
+    delete_groups,
+    delete_topics,
+    describe_cluster,
+    describe_groups,
+    fetch,
+    find_coordinator,
+    heartbeat,
+    init_producer_id,
+    join_group,
+    leave_group,
+    list_groups,
+    list_offsets,
+    metadata,
+    offset_commit,
+    offset_delete,
+    offset_fetch,
+    produce,
+    sync_group,
+)
+from ister.gateway.handlers.api import Api, Call, Client
+from ister.gateway.handlers.context import Context
+from ister.gateway.protocol.api import ApiKey
+from ister.gateway.protocol.errors import ProtocolError
+from ister.gateway.protocol.headers import Request
+
+_SERVED: Final = (
+    create_topics.API,
+    delete_groups.API,
+    delete_topics.API,
+    describe_cluster.API,
+    describe_groups.API,
+    fetch.API,
+    find_coordinator.API,
+    heartbeat.API,
+    init_producer_id.API,
+    join_group.API,
+    leave_group.API,
+    list_groups.API,
+    list_offsets.API,
+    metadata.API,
+    offset_commit.API,
+    offset_delete.API,
+    offset_fetch.API,
+    produce.API,
+    sync_group.API,
+)
+APIS: Final[dict[int, Api]] = {
+    int(api.key): api for api in (*_SERVED, api_versions.declare(_SERVED))
+}
+_API_VERSIONS: Final = int(ApiKey.API_VERSIONS)
+
+
+def overlaps(request: Request) -> bool:
+    """Whether requests like this one may be under way together on one connection."""
+    api = APIS.get(request.api_key)
+    return api is not None and api.overlaps
+
+
+class Router:
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    def dispatch(self, client: Client, request: Request) -> Call:
+        """Start the request; ProtocolError ends the connection."""
+        api = APIS.get(request.api_key)
+        if api is None:
+            raise ProtocolError(f"API key {request.api_key} is not served")
+        call = Call(api, self._context, client, request)
+        low, high = api.versions
+        if not low <= request.version <= high:
+            if request.api_key != _API_VERSIONS:
+                raise ProtocolError(f"{api.key.name} version {request.version} is not served")
+            call.owe()
+            api_versions.refuse_version(call)
+            return call
+        message = api.read(request.body, request.version)
+        if not api.overlaps:
+            call.owe()
+        api.handle(call, message)
+        return call

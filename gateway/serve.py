@@ -1,0 +1,164 @@
+"""A broker process: settings, open, listen, say that it is ready, tick, stop on a signal."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import signal
+import sys
+from dataclasses import dataclass, field
+
+import structlog
+
+from ister.gateway.app import TICK_S, Options
+from ister.gateway.broker import Broker
+from ister.gateway.cli.exits import BAD_SETTINGS, CANNOT_LISTEN, CLEAN, DISK_FAILED, say
+from ister.gateway.cli.port_owner import port_owner
+from ister.gateway.cli.serve import FAILED_EXIT_AFTER_S
+from ister.gateway.runtime import tune
+from ister.gateway.settings import BadSettings, BrokerSettings, Given, build, gather, log_settings
+from ister.wal.recovery import Report
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arguments:
+    """The command line of `ister serve`."""
+
+    data: str
+    bucket: str | None = None
+    listen: list[str] = field(default_factory=list)
+    advertise: list[str] = field(default_factory=list)
+    workers: int = 1
+    continue_past_damage: bool = False
+    config: str | None = None
+    assignments: list[str] = field(default_factory=list)
+
+
+def run(arguments: Arguments) -> int:
+    """An exit code, as promised."""
+    _configure_logs()
+    try:
+        settings = read_settings(arguments)
+    except BadSettings as error:
+        for problem in error.problems:
+            say(problem)
+        return BAD_SETTINGS
+    options = Options(
+        data=arguments.data,
+        bucket_url=arguments.bucket,
+        log=log_settings(settings, continue_past_damage=arguments.continue_past_damage),
+    )
+    return asyncio.run(_serve(options, settings))
+
+
+def read_settings(arguments: Arguments) -> BrokerSettings:
+    """File, environment, --set, and the options that are settings too; later wins."""
+    if arguments.workers != 1:
+        raise BadSettings(["--workers: only 1 is supported so far"])
+    given = gather(arguments.config, os.environ, arguments.assignments)
+    if arguments.listen:
+        given["listeners"] = Given(",".join(arguments.listen), "--listen")
+    if arguments.advertise:
+        given["advertised.listeners"] = Given(",".join(arguments.advertise), "--advertise")
+    return build(given)
+
+
+async def _serve(options: Options, settings: BrokerSettings) -> int:
+    broker = Broker(options, settings, _report)
+    _say_opened(options.data, broker.storage.opened.report)
+    try:
+        await broker.start()
+    except OSError as error:
+        say(_cannot_listen(error))
+        await broker.close()
+        return CANNOT_LISTEN
+    tune()
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in _SIGNALS:
+        loop.add_signal_handler(number, _stop, stop)
+    print(f"ister ready kafka={broker.bootstrap} http=off", flush=True)
+    failed = await _until(broker, stop)
+    await broker.close()
+    return DISK_FAILED if failed else CLEAN
+
+
+def _cannot_listen(error: OSError) -> str:
+    """In words, for the first problem that everybody has."""
+    address = str(error.filename)
+    port = address.rpartition(":")[2]
+    if error.errno == errno.EADDRINUSE:
+        owner = port_owner(int(port)) if port.isdecimal() else None
+        whose = f" by {owner}" if owner else ""
+        return (
+            f"cannot listen on {address}: the port is in use{whose}. "
+            "Stop that, or choose another one: --listen HOST:PORT (port 0 is a free one)"
+        )
+    if error.errno == errno.EADDRNOTAVAIL:
+        return (
+            f"cannot listen on {address}: this machine does not have that address. To be "
+            "reached under another one, listen on 0.0.0.0 and name it with --advertise"
+        )
+    return f"cannot listen on {address}: {error.strerror or error}"
+
+
+def _stop(stop: asyncio.Event) -> None:
+    if stop.is_set():  # the second signal: nothing acked is lost by leaving now
+        os._exit(CLEAN)
+    stop.set()
+
+
+async def _until(broker: Broker, stop: asyncio.Event) -> bool:
+    """Tick until a signal comes (False) or the disk has been failed for long enough (True)."""
+    storage = broker.storage
+    while not stop.is_set():
+        broker.tick()
+        at = storage.failed_at
+        if at is not None and storage.clock.monotonic() - at >= FAILED_EXIT_AFTER_S:
+            return True
+        try:
+            await asyncio.wait_for(stop.wait(), TICK_S)
+        except TimeoutError:
+            continue
+    return False
+
+
+def _say_opened(data: str, report: Report) -> None:
+    log.info(
+        "log_opened",
+        data=data,
+        files=report.files,
+        frames=report.frames,
+        clean=report.clean,
+        cut_bytes=report.cut_bytes,
+        cut_where=report.cut_where or None,
+    )
+    for damage in report.damages:
+        log.error("damage", where=damage.where, position=damage.position, what=damage.what)
+
+
+def _report(error: BaseException) -> None:
+    log.error("background_error", error=str(error), kind=type(error).__name__)
+
+
+def _configure_logs() -> None:
+    """To stderr: coloured for a terminal, JSON otherwise."""
+    renderer: structlog.types.Processor = (
+        structlog.dev.ConsoleRenderer()
+        if sys.stderr.isatty()
+        else structlog.processors.JSONRenderer()
+    )
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso"),
+            renderer,
+        ],
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=False,
+    )

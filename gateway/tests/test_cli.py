@@ -1,0 +1,60 @@
+"""The command line as a user meets it: in a process of its own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import ister
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "ister.gateway", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_version():
+    """`ister --version` prints the version and nothing else."""
+    result = run("--version")
+    assert (result.returncode, result.stdout, result.stderr) == (
+        0,
+        f"ister {ister.__version__}\n",
+        "",
+    )
+
+
+def test_version_loads_no_command_line():
+    """The version is cheap: neither typer nor the log is imported for it."""
+    code = (
+        "import sys; sys.argv = ['ister', '--version']\n"
+        "from ister.gateway.__main__ import main; main()\n"
+        "assert not {'typer', 'ister.wal', 'asyncio'} & set(sys.modules), sorted(sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_help_loads_no_log():
+    """Commands import what they need when they run, so help never pays for it."""
+    code = (
+        "import sys; import ister.gateway.cli.main\n"
+        "heavy = {'asyncio', 'sqlite3', 'rich'} & set(sys.modules)\n"
+        "heavy |= {name for name in sys.modules if name.startswith('ister.wal.')}\n"
+        "assert not heavy, sorted(heavy)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_help_names_every_group():
+    """`ister --help` shows the groups of commands."""
+    result = run("--help")
+    assert result.returncode == 0
+    assert "log" in result.stdout
+    assert "archive" in result.stdout
+
+
+def test_an_unknown_command_is_a_usage_error():
+    """Exit code 2 and words on stderr; stdout stays empty for scripts."""
+    result = run("bogus")
+    assert result.returncode == 2
+    assert result.stdout == ""
+    assert "bogus" in result.stderr

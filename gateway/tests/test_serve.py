@@ -1,0 +1,165 @@
+"""The process `ister serve`: what it prints, how it stops, its exit codes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SECONDS_MAX = 30
+
+
+class Serve:
+    """A running `ister serve`."""
+
+    def __init__(self, data: Path, *arguments: str) -> None:
+        self.process = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "ister.gateway", "serve", "--listen", "127.0.0.1:0"),
+                *("--data", str(data), *arguments),
+            ],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def ready(self) -> str:
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        assert line.startswith("ister ready"), self.process.communicate()[1]
+        return line
+
+    def stop(self, number: int = signal.SIGTERM) -> tuple[int, str]:
+        self.process.send_signal(number)
+        return self.end()
+
+    def end(self) -> tuple[int, str]:
+        _, errors = self.process.communicate(timeout=SECONDS_MAX)
+        return self.process.returncode, errors
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    return tmp_path / "data"
+
+
+@pytest.fixture(autouse=True)
+def _no_orphans() -> Iterator[None]:
+    started: list[subprocess.Popen[str]] = []
+    original = Serve.__init__
+
+    def note(self: Serve, data: Path, *arguments: str) -> None:
+        original(self, data, *arguments)
+        started.append(self.process)
+
+    Serve.__init__ = note  # type: ignore[method-assign]
+    yield
+    Serve.__init__ = original  # type: ignore[method-assign]
+    for process in started:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "ister.gateway", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=SECONDS_MAX,
+    )
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_stops_it_cleanly(data: Path, number: int) -> None:
+    """Exit 0, an end mark, and the next run says that it was clean."""
+    serve = Serve(data)
+    serve.ready()
+    assert serve.stop(number)[0] == 0
+    again = Serve(data)
+    again.ready()
+    code, errors = again.stop()
+    assert code == 0
+    opened = json.loads(errors.splitlines()[0])
+    assert opened["event"] == "log_opened"
+    assert opened["clean"] is True
+
+
+def test_a_second_process_is_refused(data: Path) -> None:
+    """Exit 4, and the first one goes on."""
+    first = Serve(data)
+    first.ready()
+    code, errors = Serve(data).end()
+    assert code == 4
+    assert "in use" in errors
+    assert first.stop()[0] == 0
+
+
+def test_it_opens_again_after_kill_9(data: Path) -> None:
+    """No lock, no file, nothing stands in the way."""
+    serve = Serve(data)
+    serve.ready()
+    serve.stop(signal.SIGKILL)
+    again = Serve(data)
+    again.ready()
+    assert again.stop()[0] == 0
+
+
+def test_an_empty_directory_beside_a_full_bucket_is_refused(data: Path, tmp_path: Path) -> None:
+    """Exit 3, and the words name the command that helps."""
+    url = f"file://{tmp_path}/bucket"
+    serve = Serve(data, "--bucket", url)
+    serve.ready()
+    while not (tmp_path / "bucket" / "registers" / "cluster@").exists():
+        pass
+    serve.stop()
+    code, errors = Serve(tmp_path / "other", "--bucket", url).end()
+    assert code == 3
+    assert "ister archive restore" in errors
+
+
+def test_damage_is_refused_and_may_be_continued_past(data: Path) -> None:
+    """Exit 3 with file and position; with the flag it goes on."""
+    serve = Serve(data)
+    serve.ready()
+    serve.stop()
+    (newest,) = [p for p in sorted((data / "journal").glob("*.log")) if p.read_bytes()[0:1] == b"I"]
+    content = bytearray(newest.read_bytes())
+    content[20] ^= 1  # in the file header; the end mark behind it is whole
+    newest.write_bytes(content)
+    code, errors = Serve(data).end()
+    assert code == 3
+    assert str(newest) in errors
+    assert "--continue-past-damage" in errors
+    again = Serve(data, "--continue-past-damage")
+    again.ready()
+    assert again.stop()[0] == 0
+
+
+def test_a_bad_bucket_address_is_a_bad_setting(data: Path) -> None:
+    """Exit 2."""
+    assert Serve(data, "--bucket", "ftp://nowhere").end()[0] == 2
+
+
+def test_log_verify_works_beside_a_running_broker(data: Path) -> None:
+    """It never writes and takes no lock."""
+    serve = Serve(data)
+    serve.ready()
+    found = run("log", "verify", str(data), "--json")
+    assert found.returncode == 0, found.stderr
+    assert json.loads(found.stdout)["findings"] == []
+    assert run("log", "dump", str(data)).returncode == 0
+    assert serve.stop()[0] == 0
+
+
+def test_log_commands_need_a_data_directory(tmp_path: Path) -> None:
+    """Exit 2 with words, no traceback."""
+    found = run("log", "verify", os.fspath(tmp_path / "nothing"))
+    assert found.returncode == 2
+    assert "Traceback" not in found.stderr

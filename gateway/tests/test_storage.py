@@ -1,0 +1,141 @@
+"""The wired log on real files and threads: writers, readers, handoff and recycling together."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from ister.gateway.app import Options, Storage
+from ister.metadata.catalog import Topic
+from ister.wal.batch import walk
+from ister.wal.errors import LogError, StorageFull
+from ister.wal.log import Moment
+from ister.wal.partition import Partition
+from ister.wal.reader import Chunk
+from ister.wal.records import records
+from ister.wal.settings import LogSettings
+from ister.wal.tests.batches import make_batch
+
+SETTINGS = LogSettings(
+    journal_file_bytes=256 * 1024,
+    journal_first_file_bytes=64 * 1024,
+    commit_bytes_max=64 * 1024,
+    cache_bytes=64 * 1024,
+    handoff_bytes=256 * 1024,
+    handoff_ms=200,
+)
+PARTITIONS = 3
+BATCHES = 3000
+
+
+async def create(storage: Storage, name: str) -> Topic:
+    made: asyncio.Future[BaseException | None] = asyncio.get_running_loop().create_future()
+    topic = storage.topics.create(name, PARTITIONS, {}, made.set_result)
+    assert await made is None
+    return topic
+
+
+async def append(storage: Storage, partition: Partition, value: bytes) -> None:
+    done: asyncio.Future[LogError | None] = asyncio.get_running_loop().create_future()
+    data = make_batch([value], base_timestamp=storage.clock.wall_ms())
+    while True:
+        try:
+            storage.log.append(partition, data, Moment.DURABLE, done.set_result)
+            break
+        except StorageFull:  # retriable: the next file is being prepared
+            await asyncio.sleep(0.002)
+    assert await done is None
+
+
+async def write(storage: Storage, partition: Partition) -> None:
+    pending: list[asyncio.Task[None]] = []
+    async with asyncio.TaskGroup() as group:
+        for number in range(BATCHES):
+            pending.append(
+                group.create_task(append(storage, partition, b"%d" % number + bytes(200)))
+            )
+            if number % 20 == 19:
+                await pending[-1]
+
+
+async def read(storage: Storage, partition: Partition, offset: int) -> Chunk:
+    done: asyncio.Future[tuple[Chunk | None, LogError | None]] = (
+        asyncio.get_running_loop().create_future()
+    )
+    storage.reader.read(partition, offset, 4000, lambda c, e: done.set_result((c, e)))
+    chunk, error = await done
+    if error is not None:
+        raise error
+    assert chunk is not None
+    return chunk
+
+
+async def follow(storage: Storage, partition: Partition, pause_s: float) -> list[int]:
+    """Every value in order, as a reader that takes its time."""
+    seen: list[int] = []
+    offset = 0
+    while len(seen) < BATCHES:
+        chunk = await read(storage, partition, offset)
+        data = b"".join(chunk.buffers)
+        for position, size, _ in walk(data):
+            for record in records(data[position : position + size]):
+                if record.offset >= offset:
+                    assert record.offset == len(seen)
+                    assert record.value is not None
+                    seen.append(int(record.value.rstrip(b"\0")))
+        offset = max(offset, chunk.next_offset)
+        await asyncio.sleep(pause_s if chunk.size else 0.005)
+    return seen
+
+
+def test_slow_and_quick_readers_miss_nothing(tmp_path: Path) -> None:
+    """Cache, journal files and bucket under a log that rotates, hands off and recycles."""
+    errors: list[BaseException] = []
+
+    async def run() -> None:
+        storage = Storage(Options(data=str(tmp_path / "data"), log=SETTINGS), errors.append)
+        topic = await create(storage, "t")
+        parts = [storage.log.partition(topic.id, n) for n in range(PARTITIONS)]
+        async with asyncio.TaskGroup() as group:
+            ticking = group.create_task(storage.run())
+            writers = [group.create_task(write(storage, part)) for part in parts]
+            quick = [group.create_task(follow(storage, part, 0)) for part in parts]
+            slow = group.create_task(follow(storage, parts[0], 0.002))
+            for task in (*writers, *quick, slow):
+                await task
+            ticking.cancel()
+        for task in (*quick, slow):
+            assert task.result() == list(range(BATCHES))
+        assert storage.handoff.objects > 0, errors
+        assert storage.reader.reads["journal"] + storage.reader.reads["bucket"] > 0
+        await storage.close()
+
+    asyncio.run(run())
+    assert errors == []
+
+
+def test_everything_is_there_after_a_restart(tmp_path: Path) -> None:
+    """Topics, offsets and what was handed off; another topic of the name begins anew."""
+    errors: list[BaseException] = []
+
+    async def first() -> bytes:
+        storage = Storage(Options(data=str(tmp_path / "data"), log=SETTINGS), errors.append)
+        topic = await create(storage, "t")
+        await write(storage, storage.log.partition(topic.id, 0))
+        await storage.close()
+        return topic.id
+
+    async def second(topic_id: bytes) -> None:
+        storage = Storage(Options(data=str(tmp_path / "data"), log=SETTINGS), errors.append)
+        partition = storage.log.partition(topic_id, 0)
+        assert await follow(storage, partition, 0) == list(range(BATCHES))
+        gone: asyncio.Future[BaseException | None] = asyncio.get_running_loop().create_future()
+        storage.topics.delete(storage.catalog.topics_by_name["t"], gone.set_result)
+        assert await gone is None
+        again = await create(storage, "t")
+        assert again.id != topic_id
+        assert storage.log.partition(again.id, 0).log_end == 0
+        await storage.close()
+
+    asyncio.run(second(asyncio.run(first())))
+    assert errors == []
