@@ -67,7 +67,9 @@ def _resource(
         error_message=words_of(error),
         resource_type=resource.resource_type,
         resource_name=resource.resource_name,
-        configs=tuple(_shown(each, request) for each in entries if not wanted or each.name in wanted),
+        configs=tuple(
+            _shown(each, request) for each in entries if not wanted or each.name in wanted
+        ),
     )
 
 

@@ -9,7 +9,7 @@ once, so that whoever reads it knows nothing but what this process knew when it 
     created NAME / deleting NAME / deleted NAME
     acked PARTITION OFFSET DIGEST       one record, durable
     seen PARTITION OFFSET DIGEST        one record that a reader at the head was given
-    at MOMENT SECONDS                   since the command `time`; moments: written, durable, head, read
+    at MOMENT SECONDS                   since the command `time`: written, durable, head or read
     refused ERROR                       an append failed
     record TOPIC PARTITION OFFSET DIGEST / end TOPIC PARTITION START END / dumped
 
