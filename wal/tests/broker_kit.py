@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Mapping
 
 from ister.metadata.catalog import Catalog, Topic
@@ -99,6 +100,7 @@ class Broker(Harness):
             clock=clock,
         )
         left.runs = self.runs
+        left.rng = random.Random(self.runs)  # the same chance again would give ids out twice
         return left
 
     def open_partition(self, topic_id: bytes) -> Partition:
@@ -121,7 +123,7 @@ class Broker(Harness):
         answers: list[BaseException | None] = []
         result = change(answers.append)
         self.run()
-        assert answers == [None]
+        assert answers == [None], answers
         return result
 
     def topic_name(self, topic_id: bytes) -> str:
