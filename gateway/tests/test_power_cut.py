@@ -64,7 +64,7 @@ def one_life(cut: PowerCut, known: Known, rng: random.Random) -> None:
 def wait_for_log(cut: PowerCut, process: WriterProcess, size: int) -> None:
     """Until it has done that much to the disk, by the size of the undo log."""
     log = cut.undo / "log"
-    said = process.process.stdout
+    said = process.said
     while not log.exists() or log.stat().st_size < size:
         if select.select([said], [], [], 0.001)[0]:  # a full pipe would stop it
             assert process.next(), f"it ended by itself: {process.end()}"

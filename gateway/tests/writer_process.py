@@ -93,7 +93,7 @@ class WriterProcess:
             stdout=subprocess.PIPE,
             text=True,
         )
-        self._said: IO[str] = self.process.stdout  # type: ignore[assignment]
+        self.said: IO[str] = self.process.stdout  # type: ignore[assignment]
 
     def __enter__(self) -> WriterProcess:
         return self
@@ -108,7 +108,7 @@ class WriterProcess:
 
     def next(self) -> list[str]:
         """The next line; empty when there is none any more."""
-        line = self._said.readline()
+        line = self.said.readline()
         if not line.endswith("\n"):  # the end, or cut by the kill: then nobody was told
             return []
         words = line.split()
@@ -127,7 +127,7 @@ class WriterProcess:
 
     def kill(self) -> None:
         """kill -9; what it had said before counts."""
-        if self._said.closed:
+        if self.said.closed:
             return
         self.process.kill()
         while self.next():
@@ -148,7 +148,7 @@ class WriterProcess:
 
     def _close(self) -> None:
         self.process.wait(SECONDS_MAX)
-        self._said.close()
+        self.said.close()
         assert self.process.stdin is not None
         self.process.stdin.close()
 
