@@ -28,6 +28,7 @@ from ister.gateway.handlers import (
     offset_commit,
     offset_delete,
     offset_fetch,
+    offset_for_leader_epoch,
     produce,
     sync_group,
 )
@@ -55,6 +56,7 @@ _SERVED: Final = (
     offset_commit.API,
     offset_delete.API,
     offset_fetch.API,
+    offset_for_leader_epoch.API,
     produce.API,
     sync_group.API,
 )
