@@ -1,6 +1,6 @@
 """Tools that tests need and pip does not bring: built once, kept in the user's cache.
 
-`fake_gcs_server()` and `c_compiler()` answer at once when the tool is there. If it is
+`fake_gcs_server()` and its neighbours answer at once when the tool is there. If it is
 not, they make it, or wait for whoever is making it now. `python -m compat_tests.tools
 start` begins in the background, so that a test run seldom waits.
 """
@@ -9,5 +9,7 @@ from __future__ import annotations
 
 from compat_tests.tools.compiler import c_compiler
 from compat_tests.tools.emulator import fake_gcs_server
+from compat_tests.tools.java import java
+from compat_tests.tools.kafka import kafka_class_path
 
-__all__ = ["c_compiler", "fake_gcs_server"]
+__all__ = ["c_compiler", "fake_gcs_server", "java", "kafka_class_path"]

@@ -1,7 +1,8 @@
 """`python -m compat_tests.tools start` makes missing tools in the background; `make` waits.
 
 `start` returns at once. What the background run says is in `make.log` of the cache; if it
-fails, the test that needs the tool tries again and fails with the reason.
+fails, the test that needs the tool tries again and fails with the reason. `lock` renews a
+list of Java archives (see `jars.py`).
 """
 
 from __future__ import annotations
@@ -10,9 +11,9 @@ import os
 import subprocess
 import sys
 
-from compat_tests.tools import cache, compiler, emulator
+from compat_tests.tools import cache, compiler, emulator, jars, kafka
 
-USAGE = "usage: python -m compat_tests.tools start|make"
+USAGE = "usage: python -m compat_tests.tools start|make|lock NAME COORDINATES..."
 
 
 def main(arguments: list[str]) -> int:
@@ -20,6 +21,8 @@ def main(arguments: list[str]) -> int:
         start()
     elif arguments == ["make"]:
         make()
+    elif len(arguments) > 2 and arguments[0] == "lock":
+        print(jars.lock(arguments[1], arguments[2:]))
     else:
         print(USAGE, file=sys.stderr)
         return 2
@@ -28,7 +31,7 @@ def main(arguments: list[str]) -> int:
 
 def start() -> None:
     """Begin `make` in a process of its own, unless everything is there."""
-    if compiler.present() and emulator.present():
+    if compiler.present() and emulator.present() and kafka.present():
         return
     log_path = cache.folder() / "make.log"
     print(f"making test tools in the background; see {log_path}")
@@ -46,6 +49,7 @@ def make() -> None:
     os.nice(10)  # whatever runs meanwhile comes first
     print(" ".join(compiler.c_compiler()))
     print(emulator.fake_gcs_server())
+    print(kafka.kafka_class_path())
 
 
 if __name__ == "__main__":
