@@ -1,4 +1,4 @@
-"""Settings of all tests: how long property tests look, and that Hypothesis keeps no deadlines.
+"""Settings of all tests: how long property tests look, and that no test leaves a thread behind.
 
 `ISTER_LONG=1` (tox -e long) is the same code with larger numbers; tests that count
 for themselves read the same variable.
@@ -7,10 +7,28 @@ for themselves read the same variable.
 from __future__ import annotations
 
 import os
+import threading
+from collections.abc import Iterator
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 # A deadline per example measures the machine, not the code.
 settings.register_profile("quick", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("long", settings.get_profile("quick"), max_examples=2_000)
 settings.load_profile("long" if os.environ.get("ISTER_LONG") == "1" else "quick")
+
+THREAD_END_S = 10  # for a thread that has been told to end, on a busy machine
+OWN_THREADS = ("compat", "spark", "product")  # markers: clients that keep threads while they live
+
+
+@pytest.fixture(autouse=True)
+def no_thread_is_left(request: pytest.FixtureRequest) -> Iterator[None]:
+    """What a test started has ended: else it goes on in the tests behind it, and they fail."""
+    before = set(threading.enumerate())
+    yield
+    if any(request.node.get_closest_marker(name) for name in OWN_THREADS):
+        return
+    for thread in set(threading.enumerate()) - before:
+        thread.join(THREAD_END_S)
+        assert not thread.is_alive(), f"{request.node.nodeid} leaves {thread.name} running"

@@ -18,6 +18,9 @@ no permission and a bucket that does not exist included, is `StoreUnavailable`:
 an operator can cure it while the journal grows. The library tries again by itself
 for `deadline_seconds` per request; with the two timeouts that bounds each request.
 
+The library decorates its traces with the bucket's place, for which it asks in a thread
+of its own that nobody waits for and no limit of ours holds. It is told not to.
+
 `STORAGE_EMULATOR_HOST` names an emulator; then no credentials are looked for.
 """
 
@@ -64,6 +67,7 @@ class GcsStore:
         self._objects = folder + "objects/"
         self._registers = folder + "registers/"
         self._client = client or _default_client()
+        self._client._bucket_metadata_cache = None  # the switch for it is one per process
         self._bucket = self._client.bucket(bucket)
         self._chunk_bytes = chunk_bytes
         self._limits = {

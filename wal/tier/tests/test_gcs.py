@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -103,6 +104,20 @@ def test_emulator_refuses_a_wrong_checksum(store: GcsStore) -> None:
     with pytest.raises(Exception, match=r"400|[Cc]hecksum|crc32c"):
         blob.upload_from_string(b"not zero", checksum=None)
     assert not blob.exists()
+
+
+# -- requests ------------------------------------------------------------------
+
+
+def test_only_what_was_asked_for_is_requested(store: GcsStore, session: LossySession) -> None:
+    """The library asks for nothing by itself: no permission, no limit, no owner for it."""
+    threads = threading.active_count()
+    store.put("a", [b"one"])
+    assert store.get("a") == b"one"
+    with pytest.raises(Missing):
+        store.get("b")
+    assert session.requests == 3
+    assert threading.active_count() == threads
 
 
 # -- lost replies --------------------------------------------------------------
