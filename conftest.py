@@ -1,5 +1,8 @@
 """Settings of all tests: how long property tests look, and that no test leaves a thread behind.
 
+The plugin `ister` is loaded here, from this checkout: pytest would load the one of the
+installed wheel before it looks at `pythonpath` (pyproject.toml turns that off).
+
 `ISTER_LONG=1` (tox -e long) is the same code with larger numbers; tests that count
 for themselves read the same variable.
 """
@@ -12,6 +15,8 @@ from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+pytest_plugins = ["ister.pytest_plugin"]
 
 # A deadline per example measures the machine, not the code.
 settings.register_profile("quick", deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -159,6 +159,16 @@ class ThreadDriver:
             lane.close()
         while self._answers:
             self._deliver(self._answers.popleft())
+        self._let_go()
+
+    def abandon(self) -> None:
+        """End the lanes and hear no answer, as a process that was killed. Owner only."""
+        for lane in self._lanes.values():
+            lane.close()
+        self._answers.clear()
+        self._let_go()
+
+    def _let_go(self) -> None:
         self._loop.remove_reader(self._read_fd)
         os.close(self._read_fd)
         if self._write_fd != self._read_fd:
