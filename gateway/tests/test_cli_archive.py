@@ -67,7 +67,22 @@ def test_dump(bucket: Path) -> None:
 def test_dump_refuses_what_is_not_there(bucket: Path) -> None:
     """An unknown topic or format is a bad argument, in words."""
     assert run("dump", f"file://{bucket}", "--topic", "nope")[0] == 2
-    assert run("dump", f"file://{bucket}", "--format", "parquet")[0] == 2
+    assert run("dump", f"file://{bucket}", "--format", "csv")[0] == 2
+
+
+def test_dump_parquet(bucket: Path, tmp_path: Path) -> None:
+    """All columns of a range in one file that any reader of Parquet takes."""
+    from pyarrow.parquet import read_table
+
+    out = tmp_path / "out.parquet"
+    code, _ = run(
+        *("dump", f"file://{bucket}", "--topic", "orders", "--start", "2", "--end", "4"),
+        *("--format", "parquet", "--output", str(out)),
+    )
+    assert code == 0
+    rows = read_table(out).to_pylist()
+    assert [(row["partition"], row["offset"]) for row in rows] == [(0, 2), (0, 3), (1, 2), (1, 3)]
+    assert rows[0]["value"] == b"2:" + 18 * b"."
 
 
 def test_verify_tells_damage_by_its_exit_code(bucket: Path) -> None:
