@@ -7,9 +7,18 @@ start` begins in the background, so that a test run seldom waits.
 
 from __future__ import annotations
 
+from compat_tests.tools.cache import ToolMissing
 from compat_tests.tools.compiler import c_compiler
 from compat_tests.tools.emulator import fake_gcs_server
 from compat_tests.tools.java import java
 from compat_tests.tools.kafka import kafka_class_path
+from compat_tests.tools.promtool import promtool
 
-__all__ = ["c_compiler", "fake_gcs_server", "java", "kafka_class_path"]
+__all__ = [
+    "ToolMissing",
+    "c_compiler",
+    "fake_gcs_server",
+    "java",
+    "kafka_class_path",
+    "promtool",
+]

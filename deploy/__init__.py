@@ -1,0 +1,1 @@
+"""Running Ister: alerts, dashboard, container, compose, Kubernetes, systemd; and their tests."""
