@@ -9,7 +9,7 @@ A read looks at the cache (`read_now`); what is not there any more comes from
 files or the bucket off the owner's thread (`cold.py`).
 
 Neighbours: `opening.py` builds this from what is on disk, `checkpointer.py`
-writes checkpoints and trims, `background.py` hands off, retains and merges.
+writes checkpoints and trims, `housekeeping.py` retains and merges, `handoff_service.py` hands off.
 """
 
 from __future__ import annotations

@@ -134,6 +134,22 @@ class Partition:
         return self.high_watermark
 
     @property
+    def earliest_local(self) -> int:
+        """The first offset that a journal file holds; where nothing is left, the next one."""
+        local = self.file_starts[0] if self.file_starts else self.tiered_end
+        return max(local, self.log_start)
+
+    @property
+    def last_tiered(self) -> int:
+        """The last offset in the bucket; -1: none that still counts."""
+        return self.tiered_end - 1 if self.tiered_end > self.log_start else -1
+
+    @property
+    def earliest_pending(self) -> int:
+        """The first offset that is not in the bucket yet."""
+        return max(self.tiered_end, self.log_start)
+
+    @property
     def local_bytes(self) -> int:
         """Bytes of batches in journal files."""
         return sum(self.file_bytes) + (self.open_tail.data_bytes if self.open_tail else 0)

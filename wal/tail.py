@@ -80,9 +80,10 @@ class TailIndex:
         return Slice(self.bases[start], self.next_of(at - 1), size, runs)
 
     def next_of(self, number: int) -> int:
-        """The offset behind batch `number`."""
+        """The offset behind batch `number`; also while another thread adds batches."""
+        last = self.next_offset  # first: behind the look at the length it may be another batch's
         following = number + 1
-        return self.bases[following] if following < len(self.bases) else self.next_offset
+        return self.bases[following] if following < len(self.bases) else last
 
     def at_or_after(self, timestamp: int) -> int | None:
         """Number of the first batch that may hold a record at or after `timestamp`."""

@@ -9,7 +9,6 @@ an output limit. Only durable records from the log start on count.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import NamedTuple
 
 from ister.wal import driver as lanes
@@ -123,8 +122,11 @@ class TimeIndex:
         if tail is None:
             return None
         for number, largest in enumerate(tail.timestamps):
-            after = tail.next_of(number)
-            if largest < timestamp_ms or after <= floor or after <= question.log_start:
+            if largest < timestamp_ms:
+                continue
+            if tail.bases[number] >= question.below:  # the open file grows meanwhile
+                break
+            if tail.next_of(number) <= max(floor, question.log_start):
                 continue
             found = _first_in(self._batch(place, tail, number, question), timestamp_ms, question)
             if found is not None:
@@ -132,25 +134,49 @@ class TimeIndex:
         return None
 
     def _largest(self, question: _Question) -> Found | None:
-        manifest = question.partition.manifest
-        best: tuple[int, Callable[[], bytes | memoryview]] | None = None
-        if manifest is not None:
-            candidate = self._tier.find_max_time(manifest, question.log_start)
-            if candidate is not None:
-                data = candidate.data
-                best = (candidate.max_timestamp, lambda: data)
+        best = self._largest_in_bucket(question)
         for place in question.places:
             tail = self._tail(place, question)
-            for number, largest in enumerate(tail.timestamps if tail else ()):
-                assert tail is not None
-                if tail.next_of(number) <= question.log_start:
-                    continue
-                if best is None or largest > best[0]:
-                    best = (largest, partial(self._batch, place, tail, number, question))
-        if best is None:
+            if tail is not None:
+                best = self._largest_in_file(place, tail, question, best)
+        return best
+
+    def _largest_in_bucket(self, question: _Question) -> Found | None:
+        manifest = question.partition.manifest
+        if manifest is None:
             return None
-        offset, timestamp = max_timestamp_record(best[1]())
-        return Found(offset, timestamp)
+        candidate = self._tier.find_max_time(manifest, question.log_start)
+        if candidate is None:
+            return None
+        best = _largest_in(candidate.data, question)
+        if candidate.base_offset < question.log_start:  # what made it win may lie below
+            rest = self._tier.find_max_time(manifest, candidate.last_offset + 1)
+            other = _largest_in(rest.data, question) if rest is not None else None
+            best = _larger(best, other)
+        return best
+
+    def _largest_in_file(
+        self, place: _Place, tail: TailIndex, question: _Question, best: Found | None
+    ) -> Found | None:
+        """The largest of `best` and what the file has; only the batch that wins is read.
+
+        The one on the log start is read at once: its largest record may lie below it."""
+        winner = -1
+        largest = -2 if best is None else best.timestamp_ms  # a record without a time has -1
+        for number, timestamp in enumerate(tail.timestamps):
+            if tail.bases[number] >= question.below:  # the open file grows meanwhile
+                break
+            if timestamp <= largest or tail.next_of(number) <= question.log_start:
+                continue
+            if tail.bases[number] < question.log_start:
+                found = _largest_in(self._batch(place, tail, number, question), question)
+                best = _larger(best, found)
+                largest = -2 if best is None else best.timestamp_ms
+                continue
+            winner, largest = number, timestamp
+        if winner >= 0:
+            return _largest_in(self._batch(place, tail, winner, question), question)
+        return best
 
     def _tail(self, place: _Place, question: _Question) -> TailIndex | None:
         if place.tail is not None:
@@ -177,6 +203,25 @@ def _first_in(data: bytes | memoryview, timestamp_ms: int, question: _Question) 
     if offset < question.log_start:
         return _first_above(data, timestamp_ms, question)
     return Found(offset, timestamp)
+
+
+def _larger(one: Found | None, other: Found | None) -> Found | None:
+    """The one with the larger timestamp; the first of equals."""
+    if one is None or other is None:
+        return one or other
+    return other if other.timestamp_ms > one.timestamp_ms else one
+
+
+def _largest_in(data: bytes | memoryview, question: _Question) -> Found | None:
+    """The first record of a batch with its largest timestamp, of those in the log."""
+    offset, timestamp = max_timestamp_record(data)
+    if offset >= question.log_start:
+        return Found(offset, timestamp)
+    best: Found | None = None
+    for record in records(data):
+        if record.offset >= question.log_start:
+            best = _larger(best, Found(record.offset, record.timestamp))
+    return best
 
 
 def _first_above(data: bytes | memoryview, timestamp_ms: int, question: _Question) -> Found | None:

@@ -114,17 +114,15 @@ def _refusal(
 
 
 def _special(partition: Partition, which: int) -> int:
-    tiered_end = partition.tiered_end
     if which == LATEST:
         return partition.high_watermark
     if which == EARLIEST:
         return partition.log_start
     if which == LAST_TIERED:
-        return tiered_end - 1 if tiered_end > partition.log_start else -1
+        return partition.last_tiered
     if which == EARLIEST_PENDING:
-        return max(tiered_end, partition.log_start)
-    local = partition.file_starts[0] if partition.file_starts else tiered_end
-    return max(local, partition.log_start)
+        return partition.earliest_pending
+    return partition.earliest_local
 
 
 def _at(partition: Partition, offset: int, timestamp: int = -1) -> ListOffsetsPartitionResponse:

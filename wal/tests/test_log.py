@@ -215,6 +215,33 @@ def test_reopen_after_handoff_reads_from_the_bucket() -> None:
     assert harness.append(b"more").base_offset == 1500
 
 
+def test_where_the_log_lies() -> None:
+    """What of it is still here, and what is in the bucket, as ListOffsets -4, -5 and -6 ask."""
+    harness = Harness().open()
+    partition = harness.partition()
+
+    def places() -> tuple[int, int, int]:
+        return partition.earliest_local, partition.last_tiered, partition.earliest_pending
+
+    assert places() == (0, -1, 0)
+    for _ in range(4):
+        harness.append(b"x", b"y")
+    harness.run()
+    assert places() == (0, -1, 0)
+    for _ in range(4):
+        harness.tick(61)
+    assert places() == (8, 7, 8)  # all of it was handed over and its file is gone
+    harness.append(b"z")
+    harness.run()
+    assert places() == (8, 7, 8)
+    harness.log.move_log_start(partition, 8, lambda _: None)
+    harness.run()
+    assert places() == (8, -1, 8)
+    harness.log.move_log_start(partition, 9, lambda _: None)
+    harness.run()
+    assert places() == (9, -1, 9)
+
+
 def test_a_retry_is_answered_with_the_original_offset() -> None:
     """Idempotence: a duplicate succeeds, once the original is durable."""
     harness = Harness().open()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from ister.wal.errors import LogError
+from ister.wal.log import Moment
+from ister.wal.tests.batches import make_batch
 from ister.wal.tests.harness import Harness
 from ister.wal.times import Found, TimeIndex
 
@@ -80,6 +82,50 @@ def test_the_log_start_counts() -> None:
     found = Times(harness).first(start)
     assert found is not None
     assert found.offset == 5
+
+
+@pytest.mark.parametrize("place", ["open file", "bucket"])
+@pytest.mark.parametrize(("log_start", "found"), [(0, 1), (1, 1), (2, 4), (5, 5), (6, 7)])
+def test_the_largest_below_the_log_start_does_not_count(
+    place: str, log_start: int, found: int
+) -> None:
+    """Also when it lies in the batch on which the log start is."""
+    harness = Harness().open()
+    start = harness.clock.wall_ms()
+    times = [[1, 9, 2], [3, 8, 4], [0, 3]]
+    for batch in times:
+        data = make_batch([b"x"] * len(batch), timestamps=[start + at for at in batch])
+        harness.log.append(harness.partition(), data, Moment.DURABLE, lambda _: None)
+        harness.run()
+    if place == "bucket":
+        for _ in range(4):
+            harness.tick(61)
+        assert harness.partition().tiered_end == 8
+    harness.log.move_log_start(harness.partition(), log_start, lambda _: None)
+    harness.run()
+    largest = Times(harness).largest()
+    assert largest is not None
+    assert largest.offset == found
+    assert largest.timestamp_ms == start + [at for batch in times for at in batch][found]
+
+
+def test_what_is_appended_meanwhile_is_not_asked_for() -> None:
+    """The open file grows under a look-up that is on its way: it answers for its own moment."""
+    harness = Harness().open()
+    start = harness.clock.wall_ms()
+    harness.append(b"a", base_timestamp=start)
+    harness.run()
+    harness.append(b"b", base_timestamp=start + 10)
+    harness.driver.step()  # the commit is on its way, and the questions come behind it
+    times = Times(harness)
+    answers: list[object] = []
+    times.index.max_timestamp(harness.partition(), lambda *answer: answers.append(answer))
+    times.index.offset_for_time(
+        harness.partition(), start + 5, lambda *answer: answers.append(answer)
+    )
+    harness.run()
+    assert harness.partition().high_watermark == 2
+    assert answers == [(Found(0, start), None), (None, None)]
 
 
 def test_an_empty_partition_has_no_times() -> None:
