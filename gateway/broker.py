@@ -15,6 +15,7 @@ from ister.dispatch.parked import ParkedReads
 from ister.gateway.app import TICK_S, Options, Report, Storage
 from ister.gateway.coordinator.offsets import OffsetService
 from ister.gateway.coordinator.service import GroupService
+from ister.gateway.fetch_sessions import FetchSessions
 from ister.gateway.handlers.context import Context
 from ister.gateway.listeners import Address, Listener
 from ister.gateway.producer_ids import ProducerIds
@@ -62,6 +63,12 @@ class Broker:
             storage.rng,
             coordinator_settings(settings),
         )
+        self.fetch_sessions = FetchSessions(
+            settings.fetch_session_slots,
+            settings.fetch_session_partitions_max,
+            storage.rng,
+            self._topic_id,
+        )
         self.context = Context(
             settings=settings,
             log=storage.log,
@@ -71,6 +78,7 @@ class Broker:
             topics=TopicAdmin(storage.topics, storage.catalog, storage.log, timer),
             producer_ids=ProducerIds(storage.catalog, storage.commits),
             parked=self.parked,
+            fetch_sessions=self.fetch_sessions,
             groups=self.groups,
             offsets=OffsetService(self.groups, self.cursors, storage.clock),
             cursors=self.cursors,
@@ -127,6 +135,10 @@ class Broker:
                 return
             await asyncio.sleep(_SETTLE_STEP_S)
             self.parked.wake_all()
+
+    def _topic_id(self, name: str) -> bytes | None:
+        topic = self.storage.catalog.topics_by_name.get(name)
+        return None if topic is None else topic.id
 
     def _moved(self, partitions: list[Partition]) -> None:
         """A commit is durable: hints, nothing more; who is woken is woken later."""

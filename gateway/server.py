@@ -56,6 +56,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._reading = True
         self._listener = listener
         self.host = ""
+        self.fetches = 0
         self.dirty = False
         self.stalled = False  # on the server's list of those that wait to read on
         self.can_write = True

@@ -120,6 +120,11 @@ class BrokerSettings:
     fetch_session_slots: int = _number(
         "max.incremental.fetch.session.cache.slots", 1_000, 0, _INT32_MAX
     )
+    # Partitions in all fetch sessions together, about 500 bytes each; above it a client gets
+    # full answers.
+    fetch_session_partitions_max: int = _number(
+        "ister.fetch.session.partitions.max", 200_000, 0, _INT32_MAX
+    )
     # Fetches that wait for data; above it one is answered at once, empty.
     parked_fetches_max: int = _number("ister.parked.fetches.max", 20_000, 0, _INT32_MAX)
 

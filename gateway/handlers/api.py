@@ -33,6 +33,8 @@ class Client(Protocol):
     def listener(self) -> Listener:
         """The listener that was used."""
 
+    fetches: int  # that came so far: which partition a fetch reads first depends on it
+
     def owe(self, request: Request) -> Slot:
         """The answer's place in the order."""
 

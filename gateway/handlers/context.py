@@ -11,6 +11,7 @@ from ister.dispatch.cursors import CursorService
 from ister.dispatch.parked import ParkedReads, Timer
 from ister.gateway.coordinator.offsets import OffsetService
 from ister.gateway.coordinator.service import GroupService
+from ister.gateway.fetch_sessions import FetchSessions
 from ister.gateway.producer_ids import ProducerIds
 from ister.gateway.settings import BrokerSettings
 from ister.gateway.topic_admin import TopicAdmin
@@ -33,6 +34,7 @@ class Context:
     topics: TopicAdmin
     producer_ids: ProducerIds
     parked: ParkedReads
+    fetch_sessions: FetchSessions
     groups: GroupService
     offsets: OffsetService
     cursors: CursorService

@@ -7,21 +7,24 @@ move or `max_wait_ms` is over, and then reads once more. What memory does not ha
 more is read from files or the bucket off the loop; if other partitions of the fetch have
 data, those do not wait for it longer than `max_wait_ms`.
 
-Versions: 7 sessions (KIP-227, not kept yet: every answer is a full one with session id
-0), 9 leader epochs are checked, 12 flexible, 13 topics by id. Aborted transactions are
-none. Followers (replica id >= 0) are answered as consumers are.
+When there is more than fits, what is read first goes around: each fetch of a connection
+begins one partition further, and a session (`fetch_sessions.py`) puts what it told last.
+
+Versions: 7 sessions (KIP-227), 9 leader epochs are checked, 12 flexible, 13 topics by id.
+Aborted transactions are none. Followers (replica id >= 0) are answered as consumers are.
 """
 
 from __future__ import annotations
 
 from ister.dispatch.parked import ParkedRead
 from ister.gateway.errors import code_of
+from ister.gateway.fetch_sessions import Plan, Wanted
 from ister.gateway.handlers.api import Api, Call
 from ister.gateway.handlers.epochs import epoch_error
 from ister.gateway.protocol import fetch as codec
 from ister.gateway.protocol.api import ApiKey
 from ister.gateway.protocol.error_codes import ErrorCode
-from ister.gateway.protocol.fetch import FetchPartition, FetchRequest, FetchResult
+from ister.gateway.protocol.fetch import FetchRequest, FetchResult
 from ister.gateway.protocol.hot import Topic
 from ister.wal.errors import LogError
 from ister.wal.partition import Partition
@@ -34,20 +37,29 @@ _READ_COMMITTED = 1
 
 
 def handle(call: Call, request: FetchRequest) -> None:
-    if request.session_id != 0:
-        error = int(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
-        call.send(codec.write_response(call.version, 0, [], error))
+    context = call.context
+    plan = context.fetch_sessions.begin(
+        by_id=call.version >= codec.TOPIC_IDS_FROM,
+        session_id=request.session_id,
+        epoch=request.session_epoch,
+        topics=request.topics,
+        forgotten=request.forgotten,
+        now=context.clock.monotonic(),
+    )
+    if plan.error:
+        call.send(codec.write_response(call.version, 0, [], int(plan.error)))
         return
-    _Fetch(call, request).begin()
+    _Fetch(call, request, plan).begin()
 
 
 class _Place:
     """One partition of a fetch."""
 
-    __slots__ = ("asked", "chunk", "error", "partition")
+    __slots__ = ("asked", "chunk", "error", "partition", "wanted")
 
-    def __init__(self, asked: FetchPartition, partition: Partition | None, error: int) -> None:
-        self.asked = asked
+    def __init__(self, wanted: Wanted, partition: Partition | None, error: int) -> None:
+        self.wanted = wanted
+        self.asked = wanted.asked
         self.partition = partition
         self.error = error
         self.chunk: Chunk | None = None
@@ -56,20 +68,22 @@ class _Place:
 class _Fetch(ParkedRead):
     """A fetch from its request to its answer."""
 
-    __slots__ = ("_call", "_cold", "_limit", "_places", "_request", "_topics")
+    __slots__ = ("_call", "_cold", "_limit", "_places", "_plan", "_request")
 
-    def __init__(self, call: Call, request: FetchRequest) -> None:
+    def __init__(self, call: Call, request: FetchRequest, plan: Plan) -> None:
         super().__init__()
         self._call = call
         self._request = request
+        self._plan = plan
         self._limit = min(request.max_bytes, call.context.settings.fetch_max_bytes)
         self._cold = 0  # reads on their way
-        self._topics: list[tuple[Topic, list[_Place]]] = [
-            (topic, [_find(call, topic, asked) for asked in partitions])
-            for topic, partitions in request.topics
-        ]
-        self._places = [place for _, places in self._topics for place in places]
-        self.partitions = [each.partition for each in self._places if each.partition is not None]
+        places = [_find(call, wanted) for wanted in plan.wanted.values()]
+        if len(places) > 1 and not plan.is_incremental:
+            first = call.client.fetches % len(places)
+            places = places[first:] + places[:first]
+            call.client.fetches += 1
+        self._places = places
+        self.partitions = [each.partition for each in places if each.partition is not None]
 
     def begin(self) -> None:
         context, request = self._call.context, self._request
@@ -195,33 +209,18 @@ class _Fetch(ParkedRead):
         if call.over:
             return
         call.on_gone = None
-        if len(self._places) == 1:
-            place = self._places[0]
-            if not place.error and self._request.isolation_level != _READ_COMMITTED:
-                self._answer_one(place)
+        results = [(place.wanted, self._result(place)) for place in self._places]
+        now = call.context.clock.monotonic()
+        error, session_id, told = self._plan.finish(results, now)
+        if len(told) == 1:
+            ((wanted, result),) = told
+            if not result.error_code and result.aborted is None:
+                call.send(codec.write_one(call.version, session_id, wanted.topic, result))
                 return
-        answer = [
-            (topic, [self._result(place) for place in places]) for topic, places in self._topics
-        ]
-        call.send(codec.write_response(call.version, 0, answer))
-
-    def _answer_one(self, place: _Place) -> None:
-        partition, chunk = place.partition, place.chunk
-        assert partition is not None
-        head = partition.high_watermark
-        self._call.send(
-            codec.write_one(
-                self._call.version,
-                0,
-                self._topics[0][0],
-                place.asked.partition,
-                head,
-                head,
-                partition.log_start,
-                chunk.buffers if chunk is not None else (),
-                chunk.size if chunk is not None else 0,
-            )
-        )
+        topics: dict[Topic, list[FetchResult]] = {}
+        for wanted, result in told:
+            topics.setdefault(wanted.topic, []).append(result)
+        call.send(codec.write_response(call.version, session_id, list(topics.items()), int(error)))
 
     def _result(self, place: _Place) -> FetchResult:
         partition, chunk = place.partition, place.chunk
@@ -241,19 +240,20 @@ class _Fetch(ParkedRead):
 
 
 def _unknown(call: Call) -> int:
-    by_id = call.version >= 13
+    by_id = call.version >= codec.TOPIC_IDS_FROM
     return int(ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
-def _find(call: Call, topic: Topic, asked: FetchPartition) -> _Place:
-    known = call.context.topic(topic)
+def _find(call: Call, wanted: Wanted) -> _Place:
+    asked = wanted.asked
+    known = call.context.topic(wanted.topic)
     if known is None:
-        return _Place(asked, None, _unknown(call))
+        return _Place(wanted, None, _unknown(call))
     partition = call.context.partition(known, asked.partition)
     if partition is None:
-        return _Place(asked, None, int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+        return _Place(wanted, None, int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
     error = epoch_error(partition, asked.current_leader_epoch)
-    return _Place(asked, None if error else partition, int(error))
+    return _Place(wanted, None if error else partition, int(error))
 
 
 API = Api(

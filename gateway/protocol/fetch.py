@@ -35,6 +35,7 @@ from ister.gateway.protocol.reader import CompactReader
 
 VERSION_MIN: Final = 4
 VERSION_MAX: Final = 18
+TOPIC_IDS_FROM: Final = 13
 
 _INT16: Final = Struct(">h")
 _INT32: Final = Struct(">i")
@@ -308,23 +309,11 @@ def _read_plain_forgotten(
 # -- response ----------------------------------------------------------------------
 
 
-def write_one(
-    version: int,
-    session_id: int,
-    topic: Topic,
-    index: int,
-    high_watermark: int,
-    last_stable_offset: int,
-    log_start_offset: int,
-    records: Sequence[Buffer],
-    size: int,
-) -> list[Buffer]:
+def write_one(version: int, session_id: int, topic: Topic, result: FetchResult) -> list[Buffer]:
     """The body for one topic with one partition without error or aborted transactions."""
     if version < 12:
-        result = FetchResult(
-            index, 0, high_watermark, last_stable_offset, log_start_offset, records, size
-        )
         return write_response(version, session_id, [(topic, [result])])
+    index, _, high_watermark, last_stable_offset, log_start_offset, records, size = result[:7]
     partition = _ONE_PARTITION.pack(
         2, index, 0, high_watermark, last_stable_offset, log_start_offset, 0, _NO_REPLICA
     )

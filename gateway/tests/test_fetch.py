@@ -215,7 +215,7 @@ def test_fast_path_writes_the_same(version: int, size: int) -> None:
     topic: Any = TOPIC_ID.bytes if version >= 13 else "orders"
     records = [bytes(size)] if size else []
     result = fetch.FetchResult(3, 0, 77, 70, 5, records, size)
-    short = fetch.write_one(version, 9, topic, 3, 77, 70, 5, records, size)
+    short = fetch.write_one(version, 9, topic, result)
     assert b"".join(short) == b"".join(fetch.write_response(version, 9, [(topic, [result])]))
 
 
