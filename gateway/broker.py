@@ -19,6 +19,7 @@ from ister.gateway.fetch_sessions import FetchSessions
 from ister.gateway.handlers.context import Context
 from ister.gateway.listeners import Address, Listener
 from ister.gateway.producer_ids import ProducerIds
+from ister.gateway.request_stats import RequestStats
 from ister.gateway.router import Router
 from ister.gateway.server import Server
 from ister.gateway.settings import BrokerSettings, coordinator_settings, topic_defaults
@@ -84,6 +85,7 @@ class Broker:
             cursors=self.cursors,
             clock=storage.clock,
             driver=storage.driver,
+            requests=RequestStats(),
             timer=timer,
         )
         journal = storage.log.journal

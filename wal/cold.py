@@ -16,6 +16,7 @@ from collections.abc import Callable
 from ister.wal import driver as lanes
 from ister.wal.errors import Damaged, LogError, OffsetOutOfRange, StorageError
 from ister.wal.files import JournalFile
+from ister.wal.histogram import Histogram
 from ister.wal.log import Log
 from ister.wal.partition import Partition
 from ister.wal.reader import BUCKET, JOURNAL, Chunk, SidecarCache, behind_holes, read_slice
@@ -41,7 +42,8 @@ class ColdReader:
         self._sidecars = sidecars
         self._tier = tier
         self._report = report
-        self.reads: Counter[str] = Counter()
+        # Reads that a cold source answered; those that memory answered are counted by the log.
+        self.seconds = {JOURNAL: Histogram(), BUCKET: Histogram()}
         self.fallbacks: Counter[tuple[str, str]] = Counter()
 
     def read(self, partition: Partition, offset: int, max_bytes: int, done: Done) -> None:
@@ -52,7 +54,6 @@ class ColdReader:
             done(None, error)
             return
         if chunk is not None:
-            self.reads[chunk.source] += 1
             done(chunk, None)
             return
         at = behind_holes(partition.holes, offset)
@@ -76,12 +77,13 @@ class ColdReader:
         if file is None:
             return False
         work = self._journal_work(partition, file, at, max_bytes)
+        started = self._log.clock.monotonic()
         file.pins += 1
 
         def answered(chunk: Chunk | None, error: BaseException | None) -> None:
             file.release()
             if error is None and chunk is not None and self._continues(partition, at, chunk):
-                self._deliver(chunk, done)
+                self._deliver(chunk, started, done)
                 return
             self._note(error)
             cause = error or _gap(at, chunk)
@@ -135,10 +137,11 @@ class ColdReader:
             return
         if cause is not None:
             self.fallbacks[JOURNAL, BUCKET] += 1
+        started = self._log.clock.monotonic()
 
         def answered(chunk: Chunk | None, error: BaseException | None) -> None:
             if error is None and chunk is not None and self._continues(partition, at, chunk):
-                self._deliver(chunk, done)
+                self._deliver(chunk, started, done)
                 return
             self._note(error)
             self._give_up(partition, offset, max_bytes, done, error or _gap(at, chunk))
@@ -166,8 +169,8 @@ class ColdReader:
         """The chunk begins with the batch of `at`, and has something behind it."""
         return chunk.first_offset <= at < chunk.next_offset
 
-    def _deliver(self, chunk: Chunk, done: Done) -> None:
-        self.reads[chunk.source] += 1
+    def _deliver(self, chunk: Chunk, started: float, done: Done) -> None:
+        self.seconds[chunk.source].observe(self._log.clock.monotonic() - started)
         done(chunk, None)
 
     def _note(self, error: BaseException | None) -> None:

@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
+from ister.wal.clock import Clock
 from ister.wal.driver import JOURNAL, Driver
 from ister.wal.errors import BatchTooLarge, Closed, JournalFailed, LogError, StorageFull
 from ister.wal.files import JournalFile, JournalFiles
@@ -35,6 +36,7 @@ from ister.wal.frame import (
     encode_frame,
 )
 from ister.wal.fs import Buffer
+from ister.wal.histogram import COUNT_BOUNDS, Histogram
 from ister.wal.partition import Partition
 from ister.wal.settings import LogSettings
 
@@ -116,6 +118,7 @@ class Journal:
         on_commit: Callable[[Group], None],
         on_sealed: Callable[[JournalFile], None],
         on_failed: Callable[[JournalFailed], None],
+        clock: Clock,
     ) -> None:
         self._driver = driver
         self._files = files
@@ -124,6 +127,9 @@ class Journal:
         self._on_commit = on_commit
         self._on_sealed = on_sealed
         self._on_failed = on_failed
+        self._clock = clock
+        self.commit_seconds = Histogram()  # from hand-over to durable
+        self.commit_batches = Histogram(COUNT_BOUNDS)
         self._queue: deque[Group] = deque()
         self._open: Group | None = None  # last of the queue, takes batches
         self._in_flight: Group | None = None
@@ -266,10 +272,11 @@ class Journal:
         self.commit_next += 1
         self._in_flight = group
         enter = self._header_for(group.file)
+        started = self._clock.monotonic()
         self._driver.submit(
             JOURNAL,
             lambda: self._write(group, enter),
-            lambda _, error: self._committed(group, error),
+            lambda _, error: self._committed(group, error, started),
         )
 
     def _write(self, group: Group, header: bytes | None) -> None:
@@ -296,11 +303,13 @@ class Journal:
             self._driver.post(lambda: self._resolve(group.written_waiters, None))
         file.sync()
 
-    def _committed(self, group: Group, error: BaseException | None) -> None:
+    def _committed(self, group: Group, error: BaseException | None, started: float) -> None:
         self._in_flight = None
         if error is not None:
             self._fail(error, group)
             return
+        self.commit_seconds.observe(self._clock.monotonic() - started)
+        self.commit_batches.observe(len(group.buffers))
         self._entered(group.file)
         self._written_end = group.position + group.size
         self.unsynced_bytes -= group.size - FRAME_HEADER_SIZE

@@ -86,13 +86,15 @@ class Log:
         self.rings = rings
         self.cache = Cache(settings.cache_bytes)
         self.journal = Journal(
-            driver, files, settings, cluster_id, self._on_commit, self._sealed, self._failed
+            driver, files, settings, cluster_id, self._on_commit, self._sealed, self._failed, clock
         )
         self.sealed: dict[int, JournalFile] = {}  # files with a successor, by sequence
         self.listener: Listener = _nobody
         self.on_sealed: Callable[[JournalFile, list[Partition]], None] = lambda _, __: None
         self.on_failed: Callable[[JournalFailed], None] = lambda _: None
         self.commits = 0
+        self.reads_live = 0  # reads that memory answered, at the head and behind it
+        self.reads_cached = 0
         self.closed = False
         self._in_open_file = [p for p in partitions.values() if p.open_tail is not None]
 
@@ -303,7 +305,12 @@ class Log:
         if found is None:
             return None
         buffers, size, first, following = found
-        source = LIVE if first >= partition.live_from else CACHE
+        if first >= partition.live_from:
+            source = LIVE
+            self.reads_live += 1
+        else:
+            source = CACHE
+            self.reads_cached += 1
         return Chunk(buffers, size, first, following, source)
 
     # -- log start ---------------------------------------------------------------------

@@ -15,6 +15,7 @@ from ister.gateway.connection import Slot
 from ister.gateway.listeners import Listener
 from ister.gateway.protocol.api import ApiKey
 from ister.gateway.protocol.headers import Request
+from ister.gateway.request_stats import first_error
 
 if TYPE_CHECKING:
     from ister.gateway.handlers.context import Context
@@ -51,7 +52,17 @@ class Client(Protocol):
 class Call:
     """One request under way."""
 
-    __slots__ = ("_slot", "api", "client", "context", "on_gone", "over", "request", "version")
+    __slots__ = (
+        "_slot",
+        "_started",
+        "api",
+        "client",
+        "context",
+        "on_gone",
+        "over",
+        "request",
+        "version",
+    )
 
     def __init__(self, api: Api, context: Context, client: Client, request: Request) -> None:
         self.api = api
@@ -63,6 +74,7 @@ class Call:
         # Called if the client goes away first; for what would wait in vain.
         self.on_gone: Callable[[], None] | None = None
         self._slot: Slot | None = None
+        self._started = context.clock.monotonic()
 
     def owe(self) -> None:
         """Take the place of the answer: before anything is answered, in order of arrival."""
@@ -72,20 +84,26 @@ class Call:
         """Answer with a message of the generated codec."""
         write = self.api.write
         assert write is not None
-        self.send((write(message, self.version),))
+        self.send((write(message, self.version),), first_error(message))
 
-    def send(self, body: Sequence[Buffer]) -> None:
-        """Answer with the bytes of a body."""
+    def send(self, body: Sequence[Buffer], error: int = 0) -> None:
+        """Answer with the bytes of a body; `error` is the first code in it, to be counted."""
         assert self._slot is not None
         assert not self.over
-        self.over = True
+        self._count(error)
         self.client.answered(self, self._slot.fill(body))
 
     def no_reply(self) -> None:
         """Over without an answer (acks=0)."""
-        self.over = True
+        self._count(0)
         self.client.forget(self.request)
         self.client.answered(self, False)
+
+    def _count(self, error: int) -> None:
+        self.over = True
+        context = self.context
+        seconds = context.clock.monotonic() - self._started
+        context.requests.answered(self.request.api_key, seconds, error)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

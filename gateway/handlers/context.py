@@ -13,6 +13,7 @@ from ister.gateway.coordinator.offsets import OffsetService
 from ister.gateway.coordinator.service import GroupService
 from ister.gateway.fetch_sessions import FetchSessions
 from ister.gateway.producer_ids import ProducerIds
+from ister.gateway.request_stats import RequestStats
 from ister.gateway.settings import BrokerSettings
 from ister.gateway.topic_admin import TopicAdmin
 from ister.metadata.catalog import Catalog, Topic
@@ -40,6 +41,7 @@ class Context:
     cursors: CursorService
     clock: Clock
     driver: Driver
+    requests: RequestStats
     timer: Timer
 
     def topic(self, name_or_id: str | bytes) -> Topic | None:

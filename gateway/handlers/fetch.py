@@ -47,7 +47,7 @@ def handle(call: Call, request: FetchRequest) -> None:
         now=context.clock.monotonic(),
     )
     if plan.error:
-        call.send(codec.write_response(call.version, 0, [], int(plan.error)))
+        call.send(codec.write_response(call.version, 0, [], int(plan.error)), int(plan.error))
         return
     _Fetch(call, request, plan).begin()
 
@@ -220,7 +220,9 @@ class _Fetch(ParkedRead):
         topics: dict[Topic, list[FetchResult]] = {}
         for wanted, result in told:
             topics.setdefault(wanted.topic, []).append(result)
-        call.send(codec.write_response(call.version, session_id, list(topics.items()), int(error)))
+        first = int(error) or next((each.error_code for _, each in told if each.error_code), 0)
+        body = codec.write_response(call.version, session_id, list(topics.items()), int(error))
+        call.send(body, first)
 
     def _result(self, place: _Place) -> FetchResult:
         partition, chunk = place.partition, place.chunk

@@ -132,7 +132,8 @@ class _One:
         partition = self._partition = _find(call, self._topic, self._index)
         if partition is None:
             code = _unknown(call, self._topic)
-            call.send((write_one(call.version, self._topic, self._index, code, -1, -1, -1),))
+            body = write_one(call.version, self._topic, self._index, code, -1, -1, -1)
+            call.send((body,), code)
             return
         try:
             _check_codec(call, data)
@@ -166,7 +167,8 @@ class _One:
 
     def _refuse(self, error: LogError) -> None:
         result = _refusal(self._index, error, self._partition)
-        self._call.send((write_response(self._call.version, [(self._topic, [result])]),))
+        body = write_response(self._call.version, [(self._topic, [result])])
+        self._call.send((body,), result.error_code)
 
 
 class _Many:
@@ -232,7 +234,9 @@ class _Many:
                 (topic, results)
                 for (topic, _), results in zip(self._topics, self._results, strict=True)
             ]
-            self._call.send((write_response(self._call.version, answer),))
+            errors = (result.error_code for results in self._results for result in results)
+            first = next(filter(None, errors), 0)
+            self._call.send((write_response(self._call.version, answer),), first)
 
 
 def _refusal(index: int, error: LogError, partition: Partition | None) -> PartitionResult:
@@ -253,7 +257,7 @@ def _refuse_all(call: Call, request: ProduceRequest, code: ErrorCode, words: str
         )
         for topic, partitions in request.topics
     ]
-    call.send((write_response(call.version, answer),))
+    call.send((write_response(call.version, answer),), int(code))
 
 
 API = Api(
