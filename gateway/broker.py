@@ -9,7 +9,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from ister.dispatch.attribution import Attribution
 from ister.dispatch.cursors import CursorService
+from ister.dispatch.delivery import Delivery
+from ister.dispatch.heartbeat import Heartbeat
+from ister.dispatch.notifier import Notifier
 from ister.dispatch.parked import Call as Step
 from ister.dispatch.parked import ParkedReads
 from ister.gateway.app import TICK_S, Options, Report, Storage
@@ -25,6 +29,8 @@ from ister.gateway.server import Server
 from ister.gateway.settings import BrokerSettings, coordinator_settings, topic_defaults
 from ister.gateway.topic_admin import TopicAdmin
 from ister.metadata.catalog import Tombstone
+from ister.wal.log import Listener as Hints
+from ister.wal.log import Log
 from ister.wal.partition import Partition
 
 # How long clients may take to be answered when the broker stops.
@@ -54,7 +60,13 @@ class Broker:
         self.storage = Storage(options, report)
         storage = self.storage
         timer = LoopTimer(asyncio.get_running_loop())
-        self.parked = ParkedReads(storage.clock, timer, settings.parked_fetches_max)
+        self.delivery = Delivery(storage.catalog, Attribution())
+        self.parked = ParkedReads(storage.clock, timer, settings.parked_fetches_max, self.delivery)
+        self.notifier = Notifier(
+            self.parked.wake, self.parked.waiting, storage.clock, timer, storage.rng
+        )
+        self.hints: Hints = self.notifier.notify  # a seam for faults
+        self.heartbeat = Heartbeat(self.parked, storage.clock, timer)
         self.cursors = CursorService(storage.store, storage.commits, storage.catalog)
         self.groups = GroupService(
             storage.store,
@@ -80,6 +92,7 @@ class Broker:
             producer_ids=ProducerIds(storage.catalog, storage.commits),
             parked=self.parked,
             fetch_sessions=self.fetch_sessions,
+            delivery=self.delivery,
             groups=self.groups,
             offsets=OffsetService(self.groups, self.cursors, storage.clock),
             cursors=self.cursors,
@@ -100,6 +113,10 @@ class Broker:
         await self.server.listen(self.settings.parsed_listeners())
 
     @property
+    def log(self) -> Log:
+        return self.storage.log
+
+    @property
     def listeners(self) -> list[Listener]:
         return self.server.listeners
 
@@ -111,6 +128,7 @@ class Broker:
     def tick(self) -> None:
         self.storage.tick()
         self.groups.tick(self.groups.now_ms())
+        self.notifier.watch()
         self.server.tick()
 
     async def run(self) -> None:
@@ -122,6 +140,7 @@ class Broker:
     async def close(self) -> None:
         self.server.stop_accepting()
         self.groups.close()
+        self.heartbeat.close()
         self.parked.wake_all()
         await self._settle()
         self.server.close()
@@ -144,13 +163,15 @@ class Broker:
 
     def _moved(self, partitions: list[Partition]) -> None:
         """A commit is durable: hints, nothing more; who is woken is woken later."""
-        self.parked.notify(partitions)
+        self.parked.moved(partitions)
+        self.hints(partitions)
         self.server.committed()
 
     def _deleted(self, following: Callable[[Tombstone], None]) -> Callable[[Tombstone], None]:
         def deleted(tombstone: Tombstone) -> None:
             self.cursors.forget_topic(tombstone.id)
-            self.parked.notify_topic(tombstone.id)
+            self.delivery.forget_topic(tombstone.id)
+            self.parked.wake_topic(tombstone.id)
             following(tombstone)
 
         return deleted

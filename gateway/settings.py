@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
+from ister.dispatch.lag import INTERVAL_MAX_MS, interval_problem
 from ister.gateway.connection import ConnectionLimits
 from ister.gateway.coordinator.settings import CoordinatorSettings
 from ister.gateway.listeners import BadListener, Listener, parse_listeners
@@ -79,7 +80,7 @@ class BrokerSettings:
     durability: str = _text("ister.durability", "fsync", ("fsync", "os"))
     ring_bytes: int = _number("ister.ring.bytes", 16 * MiB, 1024)
     # A parked reader gets a record within this time when every wake-up is lost; 0: off.
-    heartbeat_interval_ms: int = _number("ister.heartbeat.interval.ms", 500, 0, 60_000)
+    heartbeat_interval_ms: int = _number("ister.heartbeat.interval.ms", 500, 0, INTERVAL_MAX_MS)
 
     # Groups.
     group_initial_rebalance_delay_ms: int = _number(
@@ -184,6 +185,9 @@ def build(given: Mapping[str, Given]) -> BrokerSettings:
 
 def _together(settings: BrokerSettings) -> list[str]:
     problems = coordinator_settings(settings).problems()
+    problem = interval_problem(settings.heartbeat_interval_ms)
+    if problem is not None:
+        problems.append(f"ister.heartbeat.interval.ms: {problem}")
     try:
         settings.parsed_listeners()
     except BadListener as error:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from enum import IntEnum
 from typing import NamedTuple
 
+from ister.dispatch.lag import interval_problem
 from ister.gateway.errors import RequestError
 from ister.gateway.protocol.error_codes import ErrorCode
 from ister.gateway.settings import TOPIC_DEFAULTS, BrokerSettings
@@ -92,6 +93,13 @@ def _durability(text: str) -> str | None:
     return _one_of("fsync", "os")(text)
 
 
+def _heartbeat(text: str) -> str | None:
+    try:
+        return interval_problem(int(text))
+    except ValueError:
+        return "a whole number is wanted"
+
+
 def _anything(_: str) -> str | None:
     return None
 
@@ -158,7 +166,7 @@ _ALL = (
         True,
     ),
     TopicConfig("ister.durability", ConfigType.STRING, "fsync", _durability, True),
-    _int("ister.heartbeat.interval.ms", 500, 0, True),
+    TopicConfig("ister.heartbeat.interval.ms", ConfigType.INT, "500", _heartbeat, True),
     _long("ister.ring.bytes", 16 * 1024 * 1024, 1024, True),
 )
 TOPIC_CONFIGS = {config.name: config for config in _ALL}

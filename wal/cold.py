@@ -19,7 +19,16 @@ from ister.wal.files import JournalFile
 from ister.wal.histogram import Histogram
 from ister.wal.log import Log
 from ister.wal.partition import Partition
-from ister.wal.reader import BUCKET, JOURNAL, Chunk, SidecarCache, behind_holes, read_slice
+from ister.wal.reader import (
+    BUCKET,
+    CACHE,
+    JOURNAL,
+    LIVE,
+    Chunk,
+    SidecarCache,
+    behind_holes,
+    read_slice,
+)
 from ister.wal.tail import Slice
 from ister.wal.tier.chunk_cache import TierReader
 from ister.wal.tier.manifest import Manifest
@@ -62,6 +71,20 @@ class ColdReader:
             return
         if not self._read_journal(partition, offset, at, max_bytes, done):
             self._read_bucket(partition, offset, at, max_bytes, done, None)
+
+    def read_colder(
+        self, partition: Partition, offset: int, max_bytes: int, than: str, done: Done
+    ) -> None:
+        """As `read`, but not from `than` or warmer: what came from there cannot be right."""
+        at = behind_holes(partition.holes, offset)
+        if than in (LIVE, CACHE) and self._read_journal(partition, offset, at, max_bytes, done):
+            self.fallbacks[than, JOURNAL] += 1
+            return
+        cause = StorageError(f"what {than} has does not continue at offset {offset}")
+        if than == BUCKET:
+            self._give_up(partition, offset, max_bytes, done, cause)
+        else:
+            self._read_bucket(partition, offset, at, max_bytes, done, cause)
 
     # -- journal ---------------------------------------------------------------------
 

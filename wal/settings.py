@@ -67,6 +67,8 @@ class TopicSettings:
     reliable: bool = True
     # [ister.ring.bytes] size of that ring.
     ring_bytes: int = 16 * MiB
+    # [ister.heartbeat.interval.ms] how often parked readers are compared with the head; 0: never.
+    heartbeat_interval_ms: int = 500
     # [message.timestamp.before.max.ms] / [message.timestamp.after.max.ms]
     timestamp_before_max_ms: int = (1 << 63) - 1
     timestamp_after_max_ms: int = 3_600_000

@@ -29,6 +29,9 @@ def topic_settings(
         compact="compact" in found.get("cleanup.policy", "delete"),
         reliable=found.get("ister.dispatch.mode", "reliable") != "non-reliable",
         ring_bytes=number("ister.ring.bytes", _DEFAULTS.ring_bytes),
+        heartbeat_interval_ms=number(
+            "ister.heartbeat.interval.ms", _DEFAULTS.heartbeat_interval_ms
+        ),
         timestamp_before_max_ms=number(
             "message.timestamp.before.max.ms", _DEFAULTS.timestamp_before_max_ms
         ),

@@ -36,6 +36,10 @@ class Client(Protocol):
 
     fetches: int  # that came so far: which partition a fetch reads first depends on it
 
+    @property
+    def can_write(self) -> bool:
+        """Whether the peer takes what it asked for."""
+
     def owe(self, request: Request) -> Slot:
         """The answer's place in the order."""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ister.dispatch.cursors import CursorService
+from ister.dispatch.delivery import Delivery
 from ister.dispatch.parked import ParkedReads, Timer
 from ister.gateway.coordinator.offsets import OffsetService
 from ister.gateway.coordinator.service import GroupService
@@ -36,6 +37,7 @@ class Context:
     producer_ids: ProducerIds
     parked: ParkedReads
     fetch_sessions: FetchSessions
+    delivery: Delivery
     groups: GroupService
     offsets: OffsetService
     cursors: CursorService

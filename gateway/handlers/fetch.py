@@ -5,7 +5,9 @@ however small the limits. Readers stop at the high watermark, which is durable. 
 fetch that finds less than `min_bytes` parks (`dispatch/parked.py`) until its partitions
 move or `max_wait_ms` is over, and then reads once more. What memory does not have any
 more is read from files or the bucket off the loop; if other partitions of the fetch have
-data, those do not wait for it longer than `max_wait_ms`.
+data, those do not wait for it longer than `max_wait_ms`. Every chunk is verified
+(`dispatch/verify.py`): what does not continue is read again from a colder source, and
+never delivered. Fetches that one commit wakes at one place share one read and one body.
 
 When there is more than fits, what is read first goes around: each fetch of a connection
 begins one partition further, and a session (`fetch_sessions.py`) puts what it told last.
@@ -17,16 +19,17 @@ Aborted transactions are none. Followers (replica id >= 0) are answered as consu
 from __future__ import annotations
 
 from ister.dispatch.parked import ParkedRead
+from ister.dispatch.verify import REREADS_MAX, verified
 from ister.gateway.errors import code_of
 from ister.gateway.fetch_sessions import Plan, Wanted
-from ister.gateway.handlers.api import Api, Call
+from ister.gateway.handlers.api import Api, Buffer, Call
 from ister.gateway.handlers.epochs import epoch_error
 from ister.gateway.protocol import fetch as codec
 from ister.gateway.protocol.api import ApiKey
 from ister.gateway.protocol.error_codes import ErrorCode
 from ister.gateway.protocol.fetch import FetchRequest, FetchResult
 from ister.gateway.protocol.hot import Topic
-from ister.wal.errors import LogError
+from ister.wal.errors import LogError, StorageError
 from ister.wal.partition import Partition
 from ister.wal.reader import Chunk
 
@@ -55,7 +58,16 @@ def handle(call: Call, request: FetchRequest) -> None:
 class _Place:
     """One partition of a fetch."""
 
-    __slots__ = ("asked", "chunk", "error", "partition", "wanted")
+    __slots__ = (
+        "asked",
+        "broken_source",
+        "chunk",
+        "error",
+        "head",
+        "partition",
+        "rereads",
+        "wanted",
+    )
 
     def __init__(self, wanted: Wanted, partition: Partition | None, error: int) -> None:
         self.wanted = wanted
@@ -63,6 +75,9 @@ class _Place:
         self.partition = partition
         self.error = error
         self.chunk: Chunk | None = None
+        self.head = 0  # up to where it was looked at
+        self.broken_source = ""  # what came from there does not continue
+        self.rereads = 0
 
 
 class _Fetch(ParkedRead):
@@ -71,7 +86,7 @@ class _Fetch(ParkedRead):
     __slots__ = ("_call", "_cold", "_limit", "_places", "_plan", "_request")
 
     def __init__(self, call: Call, request: FetchRequest, plan: Plan) -> None:
-        super().__init__()
+        super().__init__(call.request.client_id or "", call.client.host)
         self._call = call
         self._request = request
         self._plan = plan
@@ -108,8 +123,22 @@ class _Fetch(ParkedRead):
         if failed or size >= self._request.min_bytes or not self.partitions:
             self._answer()
             return True
-        self.heads = [each.high_watermark for each in self.partitions]
+        heads = [each.head for each in self._places if each.partition is not None]
+        self.heads = heads
+        self.empty = any(
+            head < partition.high_watermark
+            for head, partition in zip(heads, self.partitions, strict=True)
+        )
         return False
+
+    @property
+    def paused(self) -> bool:
+        return not self._call.client.can_write
+
+    def recreate(self) -> None:
+        for place in self._places:
+            place.chunk = None
+            place.broken_source = ""
 
     def expire(self) -> None:
         size, _, cold = self._read()
@@ -128,7 +157,6 @@ class _Fetch(ParkedRead):
 
     def _read(self) -> tuple[int, bool, list[_Place]]:
         """(bytes found, whether something failed, what needs a colder source)."""
-        read_now = self._call.context.log.read_now
         left = self._limit
         size = 0
         failed = False
@@ -146,18 +174,43 @@ class _Fetch(ParkedRead):
                 continue
             asked = place.asked
             try:
-                chunk = read_now(partition, asked.fetch_offset, max(0, min(left, asked.max_bytes)))
+                chunk = self._read_memory(place, max(0, min(left, asked.max_bytes)))
             except LogError as error:
                 place.error = int(code_of(error))
                 failed = True
                 continue
+            place.head = partition.high_watermark
             if chunk is None:
                 cold.append(place)
-            elif chunk.size and (left > 0 or not size):
+            elif not chunk.size:
+                # Nothing came where something is: it was looked at up to here only.
+                place.head = min(place.head, asked.fetch_offset)
+            elif left > 0 or not size:
                 place.chunk = chunk
                 size += chunk.size
                 left -= chunk.size
         return size, failed, cold
+
+    def _read_memory(self, place: _Place, max_bytes: int) -> Chunk | None:
+        """What memory has, verified; None: a colder source is needed."""
+        context, partition, offset = self._call.context, place.partition, place.asked.fetch_offset
+        assert partition is not None
+        shared = context.parked.shared
+        key = (partition, offset, max_bytes)
+        if shared is not None and key in shared:
+            found: Chunk | None = shared[key]
+            return found
+        chunk = context.log.read_now(partition, offset, max_bytes)
+        if chunk is not None and chunk.size:
+            chunk, gap = verified(chunk, partition, offset)
+            if gap is not None:
+                context.delivery.violated(partition, gap, chunk.source)
+                if not chunk.size:
+                    place.broken_source = chunk.source
+                    return None
+        if shared is not None:
+            shared[key] = chunk
+        return chunk
 
     def _read_cold(self, cold: list[_Place], size: int) -> None:
         context = self._call.context
@@ -178,20 +231,38 @@ class _Fetch(ParkedRead):
 
     def _start_cold(self, place: _Place, share: int) -> None:
         asked = place.asked
+        partition, context = place.partition, self._call.context
+        assert partition is not None
+        max_bytes = min(share, max(0, asked.max_bytes))
 
         def answered(chunk: Chunk | None, error: LogError | None) -> None:
             if self._call.over:
                 return
+            if chunk is not None and chunk.size:
+                chunk, gap = verified(chunk, partition, asked.fetch_offset)
+                if gap is not None:
+                    context.delivery.violated(partition, gap, chunk.source)
+                    if not chunk.size and place.rereads < REREADS_MAX:
+                        place.rereads += 1
+                        place.broken_source = chunk.source
+                        start()
+                        return
+                    if not chunk.size:
+                        error = StorageError(f"offset {gap.expected} is nowhere to be read")
             if error is not None:
                 place.error = int(code_of(error))
             else:
                 place.chunk = chunk
             self._cold_done()
 
-        assert place.partition is not None
-        self._call.context.reader.read(
-            place.partition, asked.fetch_offset, min(share, max(0, asked.max_bytes)), answered
-        )
+        def start() -> None:
+            reader, offset, broken = context.reader, asked.fetch_offset, place.broken_source
+            if broken:
+                reader.read_colder(partition, offset, max_bytes, broken, answered)
+            else:
+                reader.read(partition, offset, max_bytes, answered)
+
+        start()
 
     def _cold_done(self) -> None:
         self._cold -= 1
@@ -215,7 +286,7 @@ class _Fetch(ParkedRead):
         if len(told) == 1:
             ((wanted, result),) = told
             if not result.error_code and result.aborted is None:
-                call.send(codec.write_one(call.version, session_id, wanted.topic, result))
+                call.send(self._one(session_id, wanted.topic, result))
                 return
         topics: dict[Topic, list[FetchResult]] = {}
         for wanted, result in told:
@@ -223,6 +294,18 @@ class _Fetch(ParkedRead):
         first = int(error) or next((each.error_code for _, each in told if each.error_code), 0)
         body = codec.write_response(call.version, session_id, list(topics.items()), int(error))
         call.send(body, first)
+
+    def _one(self, session_id: int, topic: Topic, result: FetchResult) -> list[Buffer]:
+        """The body for one partition; of one pass the same records are encoded once."""
+        version = self._call.version
+        shared = self._call.context.parked.shared
+        if shared is None or not result.size:
+            return codec.write_one(version, session_id, topic, result)
+        key = (version, session_id, topic, id(result.records))  # a chunk that `shared` keeps
+        body: list[Buffer] | None = shared.get(key)
+        if body is None:
+            body = shared[key] = codec.write_one(version, session_id, topic, result)
+        return body
 
     def _result(self, place: _Place) -> FetchResult:
         partition, chunk = place.partition, place.chunk

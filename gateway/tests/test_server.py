@@ -126,7 +126,7 @@ def test_a_dead_connection_leaves_nothing_behind(running: Running) -> None:
     running.until(lambda broker: not broker.server.clients)
     assert running.on_loop(lambda broker: broker.server.memory.taken) == 0
     running.until(lambda broker: broker.parked.count == 0)
-    assert running.on_loop(lambda broker: not broker.parked._waiting)
+    assert running.on_loop(lambda broker: not broker.parked.waiting)
 
 
 def test_a_reset_in_the_middle_of_an_answer(running: Running) -> None:
