@@ -191,10 +191,9 @@ class Checkpointer:
                 self.sealed(file, partitions)
         if (self._failed or self._waiters) and not self._running:
             self.request()
-        if not self._spare.held:
-            self._log.driver.submit(lanes.FILES, self._spare.take, self._took)
+        self._log.driver.submit(lanes.FILES, self._spare.keep, self._kept)
 
-    def _took(self, _: None, error: BaseException | None) -> None:
+    def _kept(self, _: None, error: BaseException | None) -> None:
         if error is not None:
             self._on_error(error)
 

@@ -225,12 +225,11 @@ class JournalFiles:
 
     def _no_room(self, size: int) -> str | None:
         limit = self._settings.disk_limit_bytes
-        if limit:
-            if self.bytes + size > limit:
-                return f"the journal has {self.bytes} bytes of ister.disk.limit.bytes={limit}"
-            return None
+        if limit and self.bytes + size > limit:
+            return f"the journal has {self.bytes} bytes of ister.disk.limit.bytes={limit}"
         free, total = self._fs.free_bytes(self._directory)
-        if free - size < total * _FREE_SHARE_MIN:
+        keep = self._settings.spare_bytes if limit else total * _FREE_SHARE_MIN
+        if free - size < keep:  # others on this disk would meet the end first
             return f"the disk has {free} of {total} bytes free"
         return None
 

@@ -2,8 +2,9 @@
 
 A file of zeros in the data directory. When a checkpoint or an index meets a full disk,
 the file goes and the write is tried again: trims, and with them the space of whole
-journal files, hang on those small writes; metadata and manifests on the same disk find
-room too. It is taken again when the disk has room for it twice.
+journal files, hang on those small writes. Metadata and a bucket on the same disk have
+their own hands to write with, so the file goes also when the disk is seen to be nearly
+full. It is taken again when the disk has room for it twice.
 
 Blocking; FILES lane only. Losing it in a crash costs nothing, so its directory is not
 synced, and a file of the right size that is found at start is taken for the spare.
@@ -19,6 +20,7 @@ from ister.wal.files import write_zeros
 from ister.wal.fs import FileSystem
 
 NAME = "spare"
+_LOW_SHARE = 4  # below a quarter of its size the disk is as good as full
 
 
 class Spare:
@@ -32,6 +34,13 @@ class Spare:
         self.held = size == 0  # nothing is wanted: nothing to take, nothing to give
         self.releases = 0
 
+    def keep(self) -> None:
+        """Now and then: give it where the disk is nearly full, have it again where it is not."""
+        if not self.held:
+            self.take()
+        elif self._size and self._free() < self._size // _LOW_SHARE:
+            self.release()
+
     def take(self) -> None:
         """Have it again if there is room; cheap when it is there."""
         if self.held:
@@ -41,8 +50,7 @@ class Spare:
                 self.held = True
                 return
             self._fs.unlink(self._path)  # half of one, or of another setting
-        free, _ = self._fs.free_bytes(self._directory)
-        if free >= 2 * self._size:
+        if self._free() >= 2 * self._size:
             self._make()
 
     def release(self) -> bool:
@@ -63,6 +71,9 @@ class Spare:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT) or not self.release():
                 raise
             write()
+
+    def _free(self) -> int:
+        return self._fs.free_bytes(self._directory)[0]
 
     def _found_size(self) -> int:
         file = self._fs.open(self._path)

@@ -9,8 +9,14 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from ister.gateway.protocol.error_codes import ErrorCode
+from ister.gateway.tests.wire_kit import Part, Wire
+from ister.wal.tests.batches import make_batch
+from ister.wal.tests.powercut import PowerCut
 
 SECONDS_MAX = 30
 
@@ -18,12 +24,15 @@ SECONDS_MAX = 30
 class Serve:
     """A running `ister serve`."""
 
-    def __init__(self, data: Path, *arguments: str) -> None:
+    def __init__(
+        self, data: Path, *arguments: str, environment: dict[str, str] | None = None
+    ) -> None:
         self.process = subprocess.Popen(
             [
                 *(sys.executable, "-m", "ister.gateway", "serve", "--listen", "127.0.0.1:0"),
                 *("--data", str(data), *arguments),
             ],
+            env=environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -34,6 +43,10 @@ class Serve:
         line = self.process.stdout.readline()
         assert line.startswith("ister ready"), self.process.communicate()[1]
         return line
+
+    def connect(self) -> Wire:
+        """Once it is ready."""
+        return Wire(int(self.ready().split()[2].rpartition(":")[2]))
 
     def stop(self, number: int = signal.SIGTERM) -> tuple[int, str]:
         self.process.send_signal(number)
@@ -54,8 +67,8 @@ def _no_orphans() -> Iterator[None]:
     started: list[subprocess.Popen[str]] = []
     original = Serve.__init__
 
-    def note(self: Serve, data: Path, *arguments: str) -> None:
-        original(self, data, *arguments)
+    def note(self: Serve, data: Path, *arguments: str, **options: Any) -> None:
+        original(self, data, *arguments, **options)
         started.append(self.process)
 
     Serve.__init__ = note  # type: ignore[method-assign]
@@ -140,6 +153,59 @@ def test_damage_is_refused_and_may_be_continued_past(data: Path) -> None:
     again = Serve(data, "--continue-past-damage")
     again.ready()
     assert again.stop()[0] == 0
+
+
+@pytest.mark.fault
+@pytest.mark.skipif(sys.platform != "linux", reason="LD_PRELOAD and /proc")
+def test_a_disk_that_fails_ends_it_with_5(tmp_path: Path) -> None:
+    """Appends are refused and durable reads go on until it leaves; a restart has what was acked."""
+    cut = PowerCut(tmp_path)
+    serve = Serve(cut.data, environment=cut.environment())
+    with serve.connect() as wire:
+        wire.create("t")
+        assert wire.produce("t", make_batch([b"before"])).error == 0
+        cut.set(fsync_fail_at=1, fsync_pattern="*/journal/*.log")
+        for _ in range(2):
+            assert wire.produce("t", make_batch([b"lost"])).error == ErrorCode.KAFKA_STORAGE_ERROR
+        (found,) = wire.fetch([("t", [Part(0)])]).partitions.values()
+        assert b"before" in found.records
+        assert found.high_watermark == 1
+    assert serve.end()[0] == 5
+    cut.restore()
+    again = Serve(cut.data)
+    with again.connect() as wire:
+        (found,) = wire.fetch([("t", [Part(0)])]).partitions.values()
+        assert b"before" in found.records
+        assert found.high_watermark == 1
+    assert again.stop()[0] == 0
+
+
+@pytest.mark.slow
+def test_damage_among_records_becomes_a_hole(data: Path) -> None:
+    """Exit 3 first; with the flag the reader gets what is behind the hole, and no offset again."""
+    serve = Serve(data)
+    with serve.connect() as wire:
+        wire.create("t")
+        for number in range(3):
+            assert wire.produce("t", make_batch([b"record %d" % number])).base_offset == number
+    assert serve.stop()[0] == 0
+    (path,) = [p for p in (data / "journal").glob("*.log") if b"record 1" in p.read_bytes()]
+    content = bytearray(path.read_bytes())
+    content[content.index(b"record 1")] ^= 1
+    path.write_bytes(content)
+    code, errors = Serve(data).end()
+    assert code == 3
+    assert str(path) in errors
+    again = Serve(data, "--continue-past-damage")
+    with again.connect() as wire:
+        (found,) = wire.fetch([("t", [Part(0, offset=1)])]).partitions.values()
+        assert b"record 2" in found.records
+        assert b"record 1" not in found.records
+        assert wire.produce("t", make_batch([b"new"])).base_offset == 3
+    assert again.stop()[0] == 0
+    known = Serve(data)  # the hole is durable: the flag is not needed again
+    known.ready()
+    assert known.stop()[0] == 0
 
 
 def test_a_bad_bucket_address_is_a_bad_setting(data: Path) -> None:

@@ -13,7 +13,7 @@ once, so that whoever reads it knows nothing but what this process knew when it 
     refused ERROR                       an append failed
     record TOPIC PARTITION OFFSET DIGEST / end TOPIC PARTITION START END / dumped
 
-Commands: load (append for ever), append, time, dump, stop.
+Commands: load (append for ever), append, time, dump, hurry (what waits is due), stop.
 """
 
 from __future__ import annotations
@@ -46,20 +46,21 @@ IN_FLIGHT_MAX = 8  # batches of one partition
 TICK_S = 0.02  # more often than a broker: the lives of this process are short
 CHURN_EVERY = 40  # acks between two changes of the metadata
 READ_BYTES = 64 * 1024
+HURRY = 1e6  # times as fast
 
 
 class FastClock:
-    """A clock on which waiting is short."""
+    """A clock on which waiting is long or short, as the test needs it."""
 
     def __init__(self, inner: Clock, speed: float) -> None:
         self._inner = inner
-        self._speed = speed
+        self.speed = speed
 
     def wall_ms(self) -> int:
         return self._inner.wall_ms()
 
     def monotonic(self) -> float:
-        return self._inner.monotonic() * self._speed
+        return self._inner.monotonic() * self.speed
 
 
 def say(*words: object) -> None:
@@ -131,6 +132,10 @@ class Writer:
             self.time()
         elif line == "dump":
             self.dump(self.places())
+        elif line == "hurry":
+            clock = self.storage.clock
+            assert isinstance(clock, FastClock)
+            clock.speed = HURRY
         elif line == "stop":
             self.stop.set()
 
@@ -190,11 +195,16 @@ class Writer:
         name = f"churn-{self.rng.getrandbits(64):016x}"
 
         def created(error: BaseException | None) -> None:
-            assert error is None, error
+            if error is not None:  # the disk is full, or has failed
+                say("refused", type(error).__name__)
+                return
             say("created", name)
             partition = self.log.of_topic(topic.id)[0]
             data = make_batch([name.encode()], base_timestamp=self.clock.wall_ms())
-            self.log.append(partition, data, Moment.DURABLE, written)
+            try:
+                self.log.append(partition, data, Moment.DURABLE, written)
+            except LogError as refused:
+                say("refused", type(refused).__name__)
 
         def written(error: LogError | None) -> None:
             if error is None:

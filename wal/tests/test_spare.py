@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from ister.wal.errors import StorageFull
 from ister.wal.memory_fs import MemoryFileSystem
 from ister.wal.spare import Spare
 from ister.wal.tests.harness import SMALL, Harness
@@ -88,6 +89,50 @@ def test_it_is_taken_again_only_when_there_is_room_twice() -> None:
     fs.unlink("data/filler")
     spare.take()
     assert spare.held
+
+
+def test_it_goes_before_others_meet_the_end_of_the_disk() -> None:
+    """Metadata and a bucket on this disk write without it; then it comes back."""
+    fs, spare = made(200 * 1024)
+    spare.keep()
+    assert spare.held
+    spare.keep()
+    assert spare.held
+    fill(fs)
+    spare.keep()
+    assert not spare.held
+    assert fs.free_bytes("data")[0] == SIZE
+    spare.keep()
+    assert fs.free_bytes("data")[0] == SIZE
+    fs.unlink("data/filler")
+    spare.keep()
+    assert spare.held
+
+
+def until_refused(harness: Harness) -> int:
+    """How many batches it takes."""
+    for number in range(10_000):
+        try:
+            harness.append(bytes(300))
+        except StorageFull:
+            return number
+        harness.run()
+    raise AssertionError("it never refused")
+
+
+def test_no_journal_file_takes_the_room_of_the_spare() -> None:
+    """A limit of the journal is no promise that the disk has so much."""
+    fs = MemoryFileSystem(capacity_bytes=600 * 1024)
+    settings = replace(SMALL, spare_bytes=SIZE, disk_limit_bytes=1 << 40)
+    harness = Harness(fs, settings=settings).open()
+    writes = until_refused(harness)
+    assert writes > 100
+    assert harness.partition().high_watermark == writes
+    free = fs.free_bytes("data")[0]
+    assert free >= SIZE
+    harness.log.files.prepare()
+    harness.run()
+    assert fs.free_bytes("data")[0] == free
 
 
 def test_half_of_one_is_made_anew() -> None:
