@@ -8,6 +8,7 @@ Nothing else in the code base picks an engine.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import time
 from collections.abc import Callable
@@ -31,7 +32,7 @@ from ister.wal.settings import LogSettings
 from ister.wal.snapshot import write_snapshot
 from ister.wal.tier import open_store
 from ister.wal.tier.limits import RateLimited
-from ister.wal.tier.object_store import Missing, ObjectStore
+from ister.wal.tier.object_store import Missing, ObjectStore, StoreUnavailable
 from ister.wal.times import TimeIndex
 from ister.wal.topic_settings import topic_settings
 from ister.wal.topics import Topics
@@ -68,27 +69,29 @@ class Storage:
         self.fs = options.fs or OsFileSystem()
         self.rng = random.Random(options.seed)
         self.lock = lock_directory(self.fs, options.data)
-        try:
-            self._open()
-        except BaseException:
-            self.lock.release()
-            raise
+        with contextlib.ExitStack() as undo:
+            undo.callback(self.lock.release)
+            self._open(undo)
+            undo.pop_all()
 
-    def _open(self) -> None:
+    def _open(self, undo: contextlib.ExitStack) -> None:
         options = self.options
         self.bucket: ObjectStore = options.bucket or open_store(
             options.bucket_url or f"file://{_absolute(options.data)}/{BUCKET_NAME}", self.fs
         )
+        undo.callback(self.bucket.close)
         if options.log.bucket_requests_per_second:
             self.bucket = RateLimited(
                 self.bucket, options.log.bucket_requests_per_second, self.clock, time.sleep
             )
         self.store = options.store or _sqlite(f"{options.data}/{METADATA_NAME}")
+        undo.callback(self.store.close)
         self.catalog = Catalog.load(self.store)
         if not self.catalog.cluster_id:
             _refuse_foreign_bucket(self.bucket, options.data)
             self.catalog.commit(self.store, self.catalog.found(self.rng))
         self.driver = ThreadDriver(asyncio.get_running_loop())
+        undo.callback(self.driver.close)
         self.commits = CommitService(
             self.store, lambda work, done: self.driver.submit(lanes.METADATA, work, done)
         )
@@ -132,35 +135,31 @@ class Storage:
         self.failed_at: float | None = None
 
     def _open_log(self) -> OpenLog:
-        try:
-            return open_log(
-                fs=self.fs,
-                data=self.options.data,
-                lock=self.lock,
-                cluster_id=self.catalog.cluster_id,
-                topics=[
-                    TopicInfo(
-                        topic.id,
-                        topic.name,
-                        topic.partitions,
-                        topic_settings(topic.configs, self.options.topic_defaults),
-                    )
-                    for topic in self.catalog.topics_by_id.values()
-                ],
-                tombstones=set(self.catalog.tombstones),
-                bucket=self.bucket,
-                settings=self.options.log,
-                clock=self.clock,
-                driver=self.driver,
-                # Soon, not now: opening asks before there are topics to ask.
-                reserve_offsets=lambda *args: self.driver.call_soon(
-                    lambda: self.topics.reserve_offsets(*args)
-                ),
-                on_error=self.report,
-            )
-        except BaseException:
-            self.driver.close()
-            raise
+        return open_log(
+            fs=self.fs,
+            data=self.options.data,
+            lock=self.lock,
+            cluster_id=self.catalog.cluster_id,
+            topics=[
+                TopicInfo(
+                    topic.id,
+                    topic.name,
+                    topic.partitions,
+                    topic_settings(topic.configs, self.options.topic_defaults),
+                )
+                for topic in self.catalog.topics_by_id.values()
+            ],
+            tombstones=set(self.catalog.tombstones),
+            bucket=self.bucket,
+            settings=self.options.log,
+            clock=self.clock,
+            driver=self.driver,
+            # Soon, not now: opening asks before there are topics to ask.
+            reserve_offsets=lambda *args: self.driver.call_soon(
+                lambda: self.topics.reserve_offsets(*args)
+            ),
+            on_error=self.report,
+        )
 
     # -- running ---------------------------------------------------------------------
 
@@ -213,6 +212,12 @@ def _refuse_foreign_bucket(bucket: ObjectStore, data: str) -> None:
         bucket.read("cluster")
     except Missing:
         return
+    except StoreUnavailable as error:
+        raise Contradiction(
+            f"{data} is empty, and whether the bucket holds the archive of a broker cannot be "
+            f"seen: {error}. Start again when the bucket can be reached; from then on it may be "
+            "away at any time"
+        ) from error
     raise Contradiction(
         f"{data} is empty, but {bucket.url} holds the archive of a broker: "
         f"`ister archive restore {bucket.url} --data {data}` rebuilds the broker from it; "

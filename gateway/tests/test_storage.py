@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import random
 from pathlib import Path
+
+import pytest
 
 from ister.gateway.app import Options, Storage
 from ister.metadata.catalog import Topic
 from ister.wal.batch import walk
-from ister.wal.errors import LogError, StorageFull
+from ister.wal.errors import Contradiction, LogError, StorageFull
 from ister.wal.log import Moment
 from ister.wal.partition import Partition
 from ister.wal.reader import Chunk
 from ister.wal.records import records
 from ister.wal.settings import LogSettings
 from ister.wal.tests.batches import make_batch
+from ister.wal.tier.faulty import FaultyStore
+from ister.wal.tier.memory import MemoryStore
 
 SETTINGS = LogSettings(
     journal_file_bytes=256 * 1024,
@@ -151,4 +156,23 @@ def test_everything_is_there_after_a_restart(tmp_path: Path) -> None:
         await storage.close()
 
     asyncio.run(second(asyncio.run(first())))
+    assert errors == []
+
+
+def test_a_first_start_needs_the_bucket_and_no_other_does(tmp_path: Path) -> None:
+    """A second history must not begin beside one that cannot be seen; later nothing asks."""
+    bucket = FaultyStore(MemoryStore(), random.Random(1))
+
+    async def open_and_close() -> None:
+        storage = Storage(Options(data=str(tmp_path / "data"), bucket=bucket), errors.append)
+        await storage.close()
+
+    errors: list[BaseException] = []
+    bucket.down()
+    with pytest.raises(Contradiction, match="when the bucket can be reached"):
+        asyncio.run(open_and_close())
+    bucket.up()
+    asyncio.run(open_and_close())
+    bucket.down()
+    asyncio.run(open_and_close())
     assert errors == []
