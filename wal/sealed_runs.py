@@ -119,7 +119,8 @@ def read_run(
         except OSError as error:  # this partition's trouble, not the bucket's
             raise StorageError(f"{file.path} cannot be read: {error}") from error
         data = chunk.buffers[0] if len(chunk.buffers) == 1 else b"".join(chunk.buffers)
-        yield data, _entries(tail, start, part.next_offset)
+        # Behind the last batch a known hole may lie, and the slice ends behind that one.
+        yield data, _entries(tail, start, min(part.next_offset, stop))
         start = part.next_offset
 
 
@@ -128,7 +129,7 @@ def _entries(tail: TailIndex, start: int, stop: int) -> list[BatchEntry]:
     entries: list[BatchEntry] = []
     while number < len(tail) and tail.bases[number] < stop:
         base = tail.bases[number]
-        count = min(tail.next_of(number), stop) - base  # a known hole may follow
+        count = min(tail.next_of(number), stop) - base
         entries.append((base, count, tail.sizes[number], tail.timestamps[number]))
         number += 1
     return entries

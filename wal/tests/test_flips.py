@@ -406,3 +406,37 @@ def test_going_on_without_a_file() -> None:
     harness = stored.open(continue_past_damage=True)
     for index, values in stored.values.items():
         check_with_holes(harness, index, values)
+
+
+@pytest.mark.parametrize("damaged", [[0], [1], [2], [4], [0, 1], [1, 3], [0, 2, 4]])
+def test_holes_go_to_the_bucket_with_what_lies_around_them(damaged: list[int]) -> None:
+    """Handed over and trimmed, every other record is there, and the archive is sound."""
+    harness = written(commits=6)
+    fs = harness.fs
+    assert isinstance(fs, MemoryFileSystem)
+    stored = Stored(harness)
+    (path,) = stored.paths(".log")[:1]
+    frames = frames_of(stored, path)
+    file = stored.fs.open(path, write=True)
+    for number in damaged:
+        _, end = frames[number]
+        file.pwrite([b"\xff"], end - 1)
+    file.close()
+    stored.bucket = MemoryStore()
+    harness = stored.open(continue_past_damage=True)
+    for index, values in stored.values.items():
+        harness.append(b"next", index=index)
+        values.append(b"next")
+    harness.run()
+    for _ in range(4):
+        harness.tick(61)
+    assert harness.errors == []
+    assert harness.log.sealed == {}
+    for index, values in stored.values.items():
+        partition = harness.partition(index)
+        assert partition.tiered_end == len(values)
+        assert len(partition.holes) == len(damaged) - (damaged == [0, 1])
+        check_with_holes(harness, index, values)
+    report = Archive(stored.bucket).verify()
+    assert report.is_sound
+    assert report.records == 3 * (6 - len(damaged)) + 2
