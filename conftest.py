@@ -18,6 +18,9 @@ from hypothesis import HealthCheck, settings
 
 pytest_plugins = ["ister.pytest_plugin"]
 
+# Brokers that tests start as processes leave the usual port alone unless they ask for it.
+os.environ["ISTER_HTTP"] = "off"
+
 # A deadline per example measures the machine, not the code.
 settings.register_profile("quick", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("long", settings.get_profile("quick"), max_examples=2_000)

@@ -57,6 +57,7 @@ class Broker:
     def __init__(self, options: Options, settings: BrokerSettings, report: Report) -> None:
         options.topic_defaults = {**topic_defaults(settings), **options.topic_defaults}
         self.settings = settings
+        self.closing = False
         self.storage = Storage(options, report)
         storage = self.storage
         timer = LoopTimer(asyncio.get_running_loop())
@@ -138,6 +139,7 @@ class Broker:
             await asyncio.sleep(TICK_S)
 
     async def close(self) -> None:
+        self.closing = True
         self.server.stop_accepting()
         self.groups.close()
         self.heartbeat.close()

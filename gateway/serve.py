@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import importlib
 import os
 import signal
+import socket
 import sys
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
 
@@ -16,9 +19,14 @@ from ister.gateway.broker import Broker
 from ister.gateway.cli.exits import BAD_SETTINGS, CANNOT_LISTEN, CLEAN, DISK_FAILED, say
 from ister.gateway.cli.port_owner import port_owner
 from ister.gateway.cli.serve import FAILED_EXIT_AFTER_S
+from ister.gateway.http import listen as http_listen
+from ister.gateway.listeners import Address
 from ister.gateway.runtime import tune
 from ister.gateway.settings import BadSettings, BrokerSettings, Given, build, gather, log_settings
 from ister.wal.recovery import Report
+
+if TYPE_CHECKING:
+    from ister.gateway.http.server import HttpServer
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -33,6 +41,7 @@ class Arguments:
     bucket: str | None = None
     listen: list[str] = field(default_factory=list)
     advertise: list[str] = field(default_factory=list)
+    http: str | None = None
     workers: int = 1
     continue_past_damage: bool = False
     config: str | None = None
@@ -65,6 +74,8 @@ def read_settings(arguments: Arguments) -> BrokerSettings:
         given["listeners"] = Given(",".join(arguments.listen), "--listen")
     if arguments.advertise:
         given["advertised.listeners"] = Given(",".join(arguments.advertise), "--advertise")
+    if arguments.http is not None:
+        given["ister.http"] = Given(arguments.http, "--http")
     return build(given)
 
 
@@ -73,6 +84,7 @@ async def _serve(options: Options, settings: BrokerSettings) -> int:
     _say_opened(options.data, broker.storage.opened.report)
     try:
         await broker.start()
+        http = _bind_http(settings)
     except OSError as error:
         say(_cannot_listen(error))
         await broker.close()
@@ -82,10 +94,37 @@ async def _serve(options: Options, settings: BrokerSettings) -> int:
     loop = asyncio.get_running_loop()
     for number in _SIGNALS:
         loop.add_signal_handler(number, _stop, stop)
-    print(f"ister ready kafka={broker.bootstrap} http=off", flush=True)
+    print(f"ister ready kafka={broker.bootstrap} http={http or 'off'}", flush=True)
+    server = None if http is None else await _serve_http(broker, http)
     failed = await _until(broker, stop)
     await broker.close()
+    if server is not None:
+        await server.stop()
     return DISK_FAILED if failed else CLEAN
+
+
+class _Http(NamedTuple):
+    address: Address
+    listening: socket.socket
+
+    def __str__(self) -> str:
+        return str(self.address)
+
+
+def _bind_http(settings: BrokerSettings) -> _Http | None:
+    address = settings.parsed_http()
+    if address is None:
+        return None
+    listening = http_listen.bind(address)
+    return _Http(http_listen.bound(address, listening), listening)
+
+
+async def _serve_http(broker: Broker, http: _Http) -> HttpServer:
+    """Loaded after clients are served already, on another thread: it takes half a second."""
+    module = await asyncio.to_thread(importlib.import_module, "ister.gateway.http.server")
+    server: HttpServer = module.HttpServer(broker, http.address)
+    await server.start(http.listening)
+    return server
 
 
 def _cannot_listen(error: OSError) -> str:
@@ -97,7 +136,7 @@ def _cannot_listen(error: OSError) -> str:
         whose = f" by {owner}" if owner else ""
         return (
             f"cannot listen on {address}: the port is in use{whose}. "
-            "Stop that, or choose another one: --listen HOST:PORT (port 0 is a free one)"
+            "Stop that, or choose another one: --listen or --http HOST:PORT (port 0 is a free one)"
         )
     if error.errno == errno.EADDRNOTAVAIL:
         return (

@@ -19,7 +19,8 @@ from typing import Any, NamedTuple
 from ister.dispatch.lag import INTERVAL_MAX_MS, interval_problem
 from ister.gateway.connection import ConnectionLimits
 from ister.gateway.coordinator.settings import CoordinatorSettings
-from ister.gateway.listeners import BadListener, Listener, parse_listeners
+from ister.gateway.http import listen as http_listen
+from ister.gateway.listeners import Address, BadListener, Listener, parse_listeners
 from ister.wal.settings import LogSettings, MiB
 
 ENVIRONMENT_PREFIX = "ISTER_"
@@ -65,6 +66,15 @@ class BrokerSettings:
     # NAME://HOST:PORT, with commas between several.
     listeners: str = _text("listeners", "127.0.0.1:9092")
     advertised_listeners: str = _text("advertised.listeners", "")
+
+    # HTTP: probes, metrics and the console; HOST:PORT, or off.
+    http: str = _text("ister.http", "127.0.0.1:9644")
+    # Names under which it may be asked, beyond localhost, this machine's and plain addresses.
+    http_hosts: str = _text("ister.http.hosts", "")
+    # Who has it may change things in the console beyond loopback. Empty: nobody there may.
+    http_token: str = _text("ister.http.token", "")
+    # The console changes nothing, whoever asks.
+    http_read_only: bool = _flag("ister.http.read.only", False)
 
     # Topics.
     num_partitions: int = _number("num.partitions", 1, 1, 10_000)
@@ -132,6 +142,9 @@ class BrokerSettings:
     def parsed_listeners(self) -> list[Listener]:
         return parse_listeners(self.listeners, self.advertised_listeners)
 
+    def parsed_http(self) -> Address | None:
+        return http_listen.parse(self.http)
+
 
 BY_NAME = {each.metadata["name"]: each for each in fields(BrokerSettings)}
 
@@ -190,6 +203,7 @@ def _together(settings: BrokerSettings) -> list[str]:
         problems.append(f"ister.heartbeat.interval.ms: {problem}")
     try:
         settings.parsed_listeners()
+        settings.parsed_http()
     except BadListener as error:
         problems.append(str(error))
     return problems

@@ -27,6 +27,13 @@ def serve(
             help="The address that clients are told, by the listener's name; may be repeated.",
         ),
     ] = None,
+    http: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT|off",
+            help="Probes, metrics and the console. Port 0 is a free port. [127.0.0.1:9644]",
+        ),
+    ] = None,
     bucket: Annotated[
         str | None, typer.Option(help="Where the archive goes; a directory under DATA if not set.")
     ] = None,
@@ -48,6 +55,7 @@ def serve(
         bucket=bucket,
         listen=listen or [],
         advertise=advertise or [],
+        http=http,
         workers=workers,
         continue_past_damage=continue_past_damage,
         config=config,

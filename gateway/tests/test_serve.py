@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import signal
@@ -229,3 +230,24 @@ def test_log_commands_need_a_data_directory(tmp_path: Path) -> None:
     found = run("log", "verify", os.fspath(tmp_path / "nothing"))
     assert found.returncode == 2
     assert "Traceback" not in found.stderr
+
+
+def test_http_is_served_beside_kafka(data: Path) -> None:
+    """The ready line says where, and the address is taken from then on."""
+    serve = Serve(data, "--http", "127.0.0.1:0")
+    address = serve.ready().strip().rpartition("http=")[2]
+    connection = http.client.HTTPConnection(address, timeout=SECONDS_MAX)
+    connection.request("GET", "/readyz")
+    assert connection.getresponse().read() == b"ready\n"
+    connection.close()
+    code, errors = Serve(data.with_name("other"), "--http", address).end()
+    assert code == 6
+    assert f"cannot listen on {address}: the port is in use" in errors
+    assert serve.stop()[0] == 0
+
+
+def test_a_bad_http_address_is_a_bad_setting(data: Path) -> None:
+    """Exit 2, with the words."""
+    code, errors = Serve(data, "--http", "nowhere").end()
+    assert code == 2
+    assert "ister.http" in errors

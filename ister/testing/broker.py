@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from ister.gateway.broker import Broker as Core
+from ister.gateway.http.listen import OFF
 from ister.gateway.settings import BrokerSettings, Given, build, log_settings
 from ister.testing.faults import Faults
 from ister.testing.life import Life
@@ -32,7 +33,8 @@ class Broker:
     """`with` or `async with`; or `start` and `stop` by hand.
 
     `settings` has the names of `ister config` ("num.partitions": 3). `seed` is for
-    the faults. `bucket` is a bucket's URL; by default it is beside the data."""
+    the faults. `bucket` is a bucket's URL; by default it is beside the data. `http` serves
+    probes, metrics and the console too, at `http_url`."""
 
     def __init__(
         self,
@@ -41,12 +43,14 @@ class Broker:
         settings: Mapping[str, object] | None = None,
         bucket: str | None = None,
         port: int = 0,
+        http: bool = False,
         seed: int = 0,
     ) -> None:
         self._settings = {
             name: Given(_text(value), "settings") for name, value in (settings or {}).items()
         }
         self._port = port
+        self._http_port = 0 if http else None
         self._machine = machine_for(data, bucket)
         self._life: Life | None = None
         self.faults = Faults(seed, self._machine.bucket(), self.call)
@@ -64,6 +68,8 @@ class Broker:
         )
         self._life = Life(options, settings, self.faults.install)
         self._port = self._life.core.bootstrap.port
+        if self._life.http is not None:
+            self._http_port = self._life.http.port
         return self
 
     def stop(self) -> None:
@@ -130,6 +136,14 @@ class Broker:
         return self._port
 
     @property
+    def http_url(self) -> str:
+        """`http://127.0.0.1:43122`, of a broker that was made with `http=True`."""
+        self._running()
+        if self._http_port is None:
+            raise BrokerError("the broker was made without http=True")
+        return f"http://{HOST}:{self._http_port}"
+
+    @property
     def errors(self) -> list[BaseException]:
         """What failed in the background since the last start; the newest few."""
         return list(self._running().errors)
@@ -146,7 +160,12 @@ class Broker:
         return self._life
 
     def _build_settings(self) -> BrokerSettings:
-        given = {"listeners": Given(f"{HOST}:{self._port}", "port"), **self._settings}
+        http = OFF if self._http_port is None else f"{HOST}:{self._http_port}"
+        given = {
+            "listeners": Given(f"{HOST}:{self._port}", "port"),
+            "ister.http": Given(http, "http"),
+            **self._settings,
+        }
         return build(given)
 
 

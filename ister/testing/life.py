@@ -12,12 +12,17 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from ister.gateway.app import Options
 from ister.gateway.broker import Broker as Core
+from ister.gateway.http.listen import bind, bound
+from ister.gateway.listeners import Address
 from ister.gateway.settings import BrokerSettings
 from ister.testing.files import FaultyFileSystem
+
+if TYPE_CHECKING:
+    from ister.gateway.http.server import HttpServer
 
 T = TypeVar("T")
 
@@ -38,6 +43,8 @@ class Life:
         self._options = options
         self._settings = settings
         self._install = install
+        self.http: Address | None = None  # where it answers, if the settings want it
+        self._server: HttpServer | None = None
         self._started: Future[None] = Future()
         self._crashing = False
         self._thread = threading.Thread(target=self._run, name="ister-broker", daemon=True)
@@ -113,6 +120,7 @@ class Life:
         try:
             self._install(self.core)
             await self.core.start()
+            await self._start_http()
         except BaseException:
             await self.core.close()
             raise
@@ -125,6 +133,19 @@ class Life:
             await self._die()
         else:
             await self.core.close()
+        if self._server is not None:
+            await self._server.stop()
+
+    async def _start_http(self) -> None:
+        address = self._settings.parsed_http()
+        if address is None:
+            return
+        from ister.gateway.http.server import HttpServer
+
+        listening = bind(address)
+        self.http = bound(address, listening)
+        self._server = HttpServer(self.core, self.http)
+        await self._server.start(listening)
 
     async def _die(self) -> None:
         core = self.core
