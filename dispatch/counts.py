@@ -7,14 +7,10 @@ topic go with it. Names are resolved when somebody asks, because a topic is its 
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Sequence
 from typing import NamedTuple
 
 ROWS_MAX = 10_000
 OTHER = "other"
-# From a wake-up in one turn of the loop to far beyond the longest heartbeat.
-STALL_BUCKETS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 30)
 
 
 class Counted(NamedTuple):
@@ -70,31 +66,3 @@ class Counts:
     def forget_topic(self, topic_id: bytes) -> None:
         for key in [each for each in self.rows if each.topic_id == topic_id]:
             del self.rows[key]
-
-
-class Histogram:
-    """Counts by upper bound, as Prometheus wants them."""
-
-    def __init__(self, bounds: Sequence[float] = STALL_BUCKETS_S) -> None:
-        self.bounds = tuple(bounds)
-        self.counts = [0] * (len(self.bounds) + 1)
-        self.sum = 0.0
-        self.worst = 0.0
-
-    def observe(self, value: float) -> None:
-        self.counts[bisect_left(self.bounds, value)] += 1
-        self.sum += value
-        self.worst = max(self.worst, value)
-
-    @property
-    def count(self) -> int:
-        return sum(self.counts)
-
-    def cumulative(self) -> list[tuple[float, int]]:
-        """(upper bound, observations up to it); the last bound is infinite."""
-        total = 0
-        found = []
-        for bound, count in zip((*self.bounds, float("inf")), self.counts, strict=True):
-            total += count
-            found.append((bound, total))
-        return found

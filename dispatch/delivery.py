@@ -10,10 +10,11 @@ from __future__ import annotations
 import structlog
 
 from ister.dispatch.attribution import Attribution
-from ister.dispatch.counts import Counts, Histogram, Row
+from ister.dispatch.counts import Counts, Row
 from ister.dispatch.parked import ParkedRead, Waker
 from ister.dispatch.verify import Gap
 from ister.metadata.catalog import Catalog
+from ister.wal.histogram import Histogram
 from ister.wal.partition import Partition
 
 log = structlog.get_logger()
@@ -24,7 +25,8 @@ class Delivery:
         self._catalog = catalog
         self.attribution = attribution
         self.counts = Counts()
-        self.stalls = Histogram()
+        self.stalls = Histogram()  # from durable to answered, of reads that waited
+        self.worst_stall_s = 0.0
         self.recreations = 0
 
     # -- parked reads tell ---------------------------------------------------------------
@@ -42,6 +44,7 @@ class Delivery:
                 row.fallback_polls += 1
         if answered:
             self.stalls.observe(stall_s)
+            self.worst_stall_s = max(self.worst_stall_s, stall_s)
             row.worst_stall_s = max(row.worst_stall_s, stall_s)
 
     def raced(self, read: ParkedRead, partition: Partition) -> None:

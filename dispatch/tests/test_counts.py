@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ister.dispatch.counts import OTHER, Counted, Counts, Histogram
+from ister.dispatch.counts import OTHER, Counted, Counts
 
 
 def test_rows_are_bounded() -> None:
@@ -20,11 +20,3 @@ def test_the_rows_of_a_topic_go_with_it() -> None:
     counts.row("g", b"x" * 16, 0)
     counts.forget_topic(bytes(16))
     assert [key.topic_id for key in counts.rows] == [b"x" * 16]
-
-
-def test_a_histogram_is_cumulative() -> None:
-    histogram = Histogram((1.0, 2.0))
-    for value in (0.5, 1.0, 1.5, 99.0):
-        histogram.observe(value)
-    assert histogram.cumulative() == [(1.0, 2), (2.0, 3), (float("inf"), 4)]
-    assert (histogram.count, histogram.sum, histogram.worst) == (4, 102.0, 99.0)

@@ -116,11 +116,11 @@ class _Fetch(ParkedRead):
 
     def look(self) -> bool:
         """Read what memory has; answer if that is enough, or fetch what is colder first."""
-        size, failed, cold = self._read()
+        size, available, failed, cold = self._read()
         if cold:
             self._read_cold(cold, size)
             return True
-        if failed or size >= self._request.min_bytes or not self.partitions:
+        if failed or available >= self._request.min_bytes or not self.partitions:
             self._answer()
             return True
         heads = [each.head for each in self._places if each.partition is not None]
@@ -141,7 +141,7 @@ class _Fetch(ParkedRead):
             place.broken_source = ""
 
     def expire(self) -> None:
-        size, _, cold = self._read()
+        size, _, _, cold = self._read()
         if cold:
             self._read_cold(cold, size)
         else:
@@ -155,10 +155,13 @@ class _Fetch(ParkedRead):
 
     # -- reading -------------------------------------------------------------------------
 
-    def _read(self) -> tuple[int, bool, list[_Place]]:
-        """(bytes found, whether something failed, what needs a colder source)."""
+    def _read(self) -> tuple[int, int, bool, list[_Place]]:
+        """(bytes found, bytes available, whether something failed, what needs a colder source).
+
+        Batches are whole, so what was found may end below a limit that more data would fill;
+        a fetch whose minimum is that limit must not wait for ever. Kafka counts so too."""
         left = self._limit
-        size = 0
+        size = available = 0
         failed = False
         cold: list[_Place] = []
         for place in self._places:
@@ -173,8 +176,9 @@ class _Fetch(ParkedRead):
                 failed = True
                 continue
             asked = place.asked
+            limit = max(0, min(left, asked.max_bytes))
             try:
-                chunk = self._read_memory(place, max(0, min(left, asked.max_bytes)))
+                chunk = self._read_memory(place, limit)
             except LogError as error:
                 place.error = int(code_of(error))
                 failed = True
@@ -189,7 +193,11 @@ class _Fetch(ParkedRead):
                 place.chunk = chunk
                 size += chunk.size
                 left -= chunk.size
-        return size, failed, cold
+                more = chunk.next_offset < place.head
+                available += max(chunk.size, limit) if more else chunk.size
+            else:
+                available += asked.max_bytes
+        return size, available, failed, cold
 
     def _read_memory(self, place: _Place, max_bytes: int) -> Chunk | None:
         """What memory has, verified; None: a colder source is needed."""

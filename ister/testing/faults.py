@@ -1,6 +1,6 @@
 """What can be made to go wrong, by name: for the tests of Ister and for other people's.
 
-Faults sit in wrappers around the seams of the broker (files, bucket, connections), never
+Faults sit in wrappers around the seams of the broker (files, bucket, delivery), never
 in the broker's own code. Each knob returns a `Fault`, which counts its `hits` and can be
 cleared alone; `clear` clears all. Chance comes from one seeded source per broker, so a run
 can be repeated. Knobs stay turned when the broker is restarted.
@@ -17,6 +17,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from ister.dispatch.faults import DeliveryFaults
 from ister.gateway.broker import Broker as Core
 from ister.testing.files import SYNC, WRITE, FileFaults
 from ister.wal.memory_fs import Crash
@@ -44,7 +45,8 @@ class Faults:
         self._ended = threading.Event()
         self.files = FileFaults(self.rng, self._sleep)
         self.bucket = FaultyStore(bucket, self.rng, self._sleep)
-        self.seams: list[Seam] = []
+        self.delivery = DeliveryFaults(self.rng)
+        self.seams: list[Seam] = [self.delivery]
         self._ask = ask
 
     # -- disk --------------------------------------------------------------------------
@@ -95,6 +97,32 @@ class Faults:
 
     def bucket_up(self) -> None:
         self.bucket.up()
+
+    # -- delivery ----------------------------------------------------------------------
+
+    def drop_notifications(self, probability: float) -> None:
+        """Wake-ups of parked fetches are lost; the heartbeat is all that is left of them."""
+        self.delivery.drop_notifications(probability)
+
+    def coalesce_notifications(self, every: int) -> None:
+        """Of so many wake-ups only the last one arrives."""
+        self.delivery.coalesce_notifications(every)
+
+    def silence_notifier(self) -> None:
+        """The notifier takes everything and does nothing."""
+        self.delivery.silence_notifier()
+
+    def kill_notifier(self, *, hold_restart: bool = False) -> None:
+        """The next wake-up kills it; with `hold_restart` so does every one behind it."""
+        self.delivery.kill_notifier(hold_restart=hold_restart)
+
+    def empty_reads(self, count: int) -> None:
+        """So many reads from memory come back empty although something is there."""
+        self.delivery.empty_reads(count)
+
+    def lose_batch(self, base_offset: int) -> None:
+        """Memory gives out chunks without the batch that begins there."""
+        self.delivery.lose_batch(base_offset)
 
     # -- memory and connections --------------------------------------------------------
 
