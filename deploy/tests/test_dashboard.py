@@ -18,6 +18,7 @@ GRAFANA = Path(__file__).parents[1] / "grafana"
 NOT_SHOWN = {
     "ister_subscription_last_dispatched_offset",  # the lag says it better
     "ister_cursor_hydration_seconds",  # once per start
+    "ister_cursors",  # a number for its own sake
     "ister_dispatch_unattributed_total",  # of interest with receipts
 }
 

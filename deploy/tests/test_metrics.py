@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from deploy import metrics
+from ister.gateway.http.metrics import collect
+from ister.testing import Broker
 
 pytestmark = pytest.mark.product
 
@@ -28,3 +30,14 @@ def test_a_histogram_is_three_series() -> None:
     assert series["ister_read_seconds_bucket"] == ("source", "le")
     assert series["ister_read_seconds_count"] == series["ister_read_seconds_sum"] == ("source",)
     assert "ister_read_seconds" not in series
+
+
+def test_what_a_broker_exports_is_as_promised() -> None:
+    """By name, kind and labels: what is scraped is what rules and dashboard are checked against."""
+    promised = {metric.name: metric for metric in metrics.promised()}
+    with Broker() as broker:
+        families = broker.call(collect)
+    exported = {family.name: family for family in families}
+    assert set(exported) <= set(promised)
+    for name, family in exported.items():
+        assert (family.kind, family.labels) == (promised[name].kind, promised[name].labels), name
