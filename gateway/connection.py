@@ -64,21 +64,40 @@ class ConnectionLimits:
 
 
 class Memory:
-    """Request memory of all connections together, counted as it is taken."""
+    """Request memory of all connections together, counted as it is taken.
 
-    __slots__ = ("limit", "taken")
+    When half of it is held by frames that are not whole yet, these might all wait for each
+    other; so one connection at a time may go on to the end of its frame. The bound is the
+    limit and one frame.
+    """
+
+    __slots__ = ("_exceeding", "limit", "partial", "taken")
 
     def __init__(self, limit: int) -> None:
         self.limit: Final = limit
         self.taken = 0
+        self.partial = 0  # part of `taken`
+        self._exceeding: Connection | None = None
+
+    def may_exceed(self, connection: Connection) -> bool:
+        """Whether this connection, in the middle of a frame, is the one that may go on."""
+        if self._exceeding is None and self.partial * 2 >= self.limit:
+            self._exceeding = connection
+        return self._exceeding is connection
+
+    def settle(self, connection: Connection) -> None:
+        """Its frame was answered, or it is gone."""
+        if self._exceeding is connection:
+            self._exceeding = None
 
 
 class Slot:
     """The place of one answer in the order of answers."""
 
-    __slots__ = ("_buffers", "_connection", "_request")
+    __slots__ = ("_buffers", "_connection", "_request", "size")
 
     def __init__(self, connection: Connection, request: Request) -> None:
+        self.size = 0
         self._connection = connection
         self._request = request
         self._buffers: list[Buffer] | None = None
@@ -90,6 +109,7 @@ class Slot:
         size = len(body[0]) if len(body) == 1 else sum(map(len, body))
         head = response_head(correlation_id, size, has_response_tags(api_key, version))
         self._buffers = [head, *body]
+        self.size = len(head) + size
         return self._connection._filled_slot(self, self._request.size)
 
 
@@ -101,6 +121,7 @@ class Connection:
     ) -> None:
         self.error: ProtocolError | None = None
         self.in_flight_bytes = 0
+        self.ready_bytes = 0  # of answers that wait to be taken
         self._limits = limits or ConnectionLimits()
         self._memory = memory
         self._shared = shared
@@ -124,13 +145,15 @@ class Connection:
             self.error is not None
             or self._outstanding >= self._limits.owed_max
             or self.in_flight_bytes >= self._limits.in_flight_bytes_max
-            or self._memory.taken >= self._memory.limit
+            or (self._memory.taken >= self._memory.limit and not self._may_go_on())
         )
 
-    @property
-    def is_idle(self) -> bool:
-        """Nothing under way: no request without answer, no part of a frame."""
-        return not self._outstanding and self._own is None and not self._backlog
+    def _may_go_on(self) -> bool:
+        """Memory is used up, but what this frame needs next may have been taken already."""
+        own = self._own
+        if own is None or self._backlog:
+            return False
+        return self._filled < len(own) or self._memory.may_exceed(self)
 
     def get_buffer(self) -> memoryview:
         """Where to read the next bytes to."""
@@ -154,8 +177,7 @@ class Connection:
                 self._filled += count
                 self._advance(requests)
         except ProtocolError as error:
-            self.error = error
-            self._drop_partial()
+            self.fail(error)
         return requests
 
     def more(self) -> list[Request]:
@@ -170,9 +192,13 @@ class Connection:
             elif self._own is not None and not self.paused:
                 self._advance(requests)
         except ProtocolError as error:
-            self.error = error
-            self._drop_partial()
+            self.fail(error)
         return requests
+
+    def fail(self, error: ProtocolError) -> None:
+        """What was sent cannot be served: nothing behind it is looked at."""
+        self.error = error
+        self._drop_partial()
 
     def end_of_stream(self) -> None:
         """The peer will send no more; part of a frame is a fault."""
@@ -203,7 +229,7 @@ class Connection:
             self._filled = end - position
             self._own[: self._filled] = data[position:]
             self._size = -1
-            self._memory.taken += _LENGTH_BYTES
+            self._take_partial(_LENGTH_BYTES)
 
     def _begin(self, size: int, data: memoryview) -> None:
         """A frame of which `data` has arrived gets a buffer that such a beginning deserves."""
@@ -212,7 +238,7 @@ class Connection:
         own = bytearray(capacity)
         own[:have] = data
         self._own, self._filled, self._size = own, have, size
-        self._memory.taken += capacity
+        self._take_partial(capacity)
 
     def _advance(self, requests: list[Request]) -> None:
         """The own buffer has more bytes: is it full, and is it the frame?"""
@@ -221,6 +247,8 @@ class Connection:
         if self._filled < len(own):
             return
         if size < 0:
+            if self.paused:  # `more` comes here again
+                return
             self._drop_partial()
             size = _LENGTH.unpack_from(own)[0]
             size_max = self._limits.frame_bytes_max
@@ -242,9 +270,13 @@ class Connection:
         self._memory.taken += request.size
         requests.append(request)
 
+    def _take_partial(self, size: int) -> None:
+        self._memory.taken += size
+        self._memory.partial += size
+
     def _drop_partial(self) -> None:
         if self._own is not None:
-            self._memory.taken -= len(self._own)
+            self._take_partial(-len(self._own))
             self._own = None
             self._filled = 0
 
@@ -263,12 +295,20 @@ class Connection:
 
     def _filled_slot(self, slot: Slot, size: int) -> bool:
         self._release(size)
+        self.ready_bytes += slot.size
         return bool(self._owed) and self._owed[0] is slot
 
     def _release(self, size: int) -> None:
         if not self._closed:  # closing has given everything back
             self.in_flight_bytes -= size
             self._memory.taken -= size
+            if not self.in_flight_bytes and self._own is None:
+                self._memory.settle(self)
+
+    @property
+    def can_take(self) -> bool:
+        """Whether an answer may leave now."""
+        return bool(self._owed) and self._owed[0]._buffers is not None
 
     def take_ready(self) -> list[Buffer]:
         """The answers that may leave now, in order, as buffers for one write."""
@@ -279,7 +319,7 @@ class Connection:
             if buffers is None:
                 break
             ready += buffers
-            owed.popleft()
+            self.ready_bytes -= owed.popleft().size
             self._outstanding -= 1
         return ready
 
@@ -293,3 +333,4 @@ class Connection:
         self._backlog = b""
         self._owed.clear()
         self._closed = True
+        self._memory.settle(self)

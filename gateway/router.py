@@ -93,6 +93,7 @@ def overlaps(request: Request) -> bool:
 class Router:
     def __init__(self, context: Context) -> None:
         self._context = context
+        self._items_max = context.settings.request_items_max
 
     def dispatch(self, client: Client, request: Request) -> Call:
         """Start the request; ProtocolError ends the connection."""
@@ -107,7 +108,7 @@ class Router:
             call.owe()
             api_versions.refuse_version(call)
             return call
-        message = api.read(request.body, request.version)
+        message = api.read(request.body, request.version, self._items_max)
         if not api.overlaps:
             call.owe()
         api.handle(call, message)

@@ -4,13 +4,15 @@ Measured reasons: a lane that comes back from a system call waits for the
 interpreter lock at most one switch interval, and 5 ms is far too long beside a
 sync of 0.2 ms; fresh memory costs more than the copying, so the allocator keeps
 what it has; a full collection over a large heap stops every client, so what
-start-up made is frozen and collections are rare.
+start-up made is frozen and collections are rare. Every connection is an open file, and the
+usual limit of 1,024 is there for programs that use select.
 """
 
 from __future__ import annotations
 
 import ctypes
 import gc
+import resource
 import sys
 
 SWITCH_INTERVAL_S = 0.0005
@@ -21,6 +23,16 @@ _MALLOC = (
     (_M_TRIM_THRESHOLD, 512 << 20),
     (_M_TOP_PAD, 16 << 20),
 )
+
+
+def raise_file_limit() -> None:
+    """Before opening: as many files, that is connections, as the system allows this process."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        except (OSError, ValueError):  # macOS has a lower limit that it does not tell
+            return
 
 
 def tune() -> None:

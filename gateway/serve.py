@@ -21,7 +21,7 @@ from ister.gateway.cli.port_owner import port_owner
 from ister.gateway.cli.serve import FAILED_EXIT_AFTER_S
 from ister.gateway.http import listen as http_listen
 from ister.gateway.listeners import Address
-from ister.gateway.runtime import tune
+from ister.gateway.runtime import raise_file_limit, tune
 from ister.gateway.settings import BadSettings, BrokerSettings, Given, build, gather, log_settings
 from ister.wal.recovery import Report
 
@@ -80,6 +80,7 @@ def read_settings(arguments: Arguments) -> BrokerSettings:
 
 
 async def _serve(options: Options, settings: BrokerSettings) -> int:
+    raise_file_limit()
     broker = Broker(options, settings, _report)
     _say_opened(options.data, broker.storage.opened.report)
     try:

@@ -1,242 +1,43 @@
-"""Sockets around the connection core: reading, writing, limits, closing.
+"""Listeners and all connections: who is let in, the turns, and who has to leave.
 
 One receive buffer serves all connections: a read is worked off before the next one
-begins. What a request brings is dispatched at once if it may be: Produce requests of a
-connection overlap, everything else runs alone, and what may not run yet waits in the
-connection's queue. Answers are gathered and written once per turn: a connection that
-has something to say is put on a list, and the list is written by one call after
-everything that a commit resolved.
+begins. Answers are gathered and written once per turn: a connection that has something to
+say is put on a list, and the list is written by one call after everything that a commit
+resolved. The callback of a commit never dies half-way because of one of them.
 
-Reading stops while the core says so (too much under way), while the journal is
-overloaded, and while the client does not take its answers. It goes on when the reason is
-gone: after an answer, after a commit, at the latest at the next tick.
-
-A fault of one connection ends that connection, with one line in the log. The callback
-of a commit never dies half-way because of one of them.
+Limits of all connections together stand here: how many there are (also in files that the
+process may have open), from one address, requests in memory (`Memory`), answers that
+nobody takes. What one connection does is in `client.py`, accepting in `accepting.py`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import resource
 import socket
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable
-from typing import Any, cast
 
 import structlog
 
-from ister.gateway.connection import SHARED_BUFFER_BYTES, Connection, Memory, Slot
-from ister.gateway.handlers.api import Call
+from ister.gateway.accepting import Acceptor
+from ister.gateway.client import ClientConnection
+from ister.gateway.connection import SHARED_BUFFER_BYTES, Memory
 from ister.gateway.listeners import Listener
-from ister.gateway.protocol.errors import ProtocolError
-from ister.gateway.protocol.headers import Request
-from ister.gateway.router import Router, overlaps
+from ister.gateway.router import Router
 from ister.gateway.settings import BrokerSettings, connection_limits
 from ister.wal.clock import Clock
 
-# Answers that the kernel has not taken; above the first the client is not read from any more.
-SEND_BUFFER_HIGH_BYTES = 4 * 1024 * 1024
-SEND_BUFFER_LOW_BYTES = 1024 * 1024
-_BACKLOG = 1024
+# Files that connections leave to the log, the metadata and the bucket.
+FILES_RESERVED = 256
+# How often connections are looked at for idleness and patience.
+LOOK_S = 0.5
+# With too many answers in memory a client that has taken nothing for this long goes first.
+SHORT_PATIENCE_S = 1.0
+# Refused connections are told at most this often.
+REFUSED_LOG_S = 10.0
 
 log = structlog.get_logger()
-
-
-class ClientConnection(asyncio.BufferedProtocol):
-    """One client, from accept to close."""
-
-    def __init__(self, server: Server, listener: Listener) -> None:
-        self._server = server
-        self._core = Connection(server.shared, server.memory, server.limits)
-        self._transport: asyncio.Transport | None = None
-        self._queue: deque[Request] = deque()  # requests that may not run yet
-        self._running: set[Call] = set()
-        self._alone = False  # what runs lets nothing run beside it
-        self._pumping = False
-        self._reading = True
-        self._listener = listener
-        self.host = ""
-        self.fetches = 0
-        self.dirty = False
-        self.stalled = False  # on the server's list of those that wait to read on
-        self.can_write = True
-        self.blocked_since = 0.0
-        self.last_active = 0.0
-
-    @property
-    def listener(self) -> Listener:
-        return self._listener
-
-    # -- asyncio -----------------------------------------------------------------------
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
-        peer: Any = transport.get_extra_info("peername")
-        self.host = str(peer[0]) if isinstance(peer, tuple) else ""
-        self.last_active = self._server.clock.monotonic()
-        self._transport.set_write_buffer_limits(SEND_BUFFER_HIGH_BYTES, SEND_BUFFER_LOW_BYTES)
-        if not self._server.admit(self):
-            self._transport.abort()
-
-    def get_buffer(self, sizehint: int) -> memoryview:
-        return self._core.get_buffer()
-
-    def buffer_updated(self, count: int) -> None:
-        try:
-            requests = self._core.received(count)
-            if requests:
-                self._queue.extend(requests)
-                self._pump()
-            elif self._core.error is not None:
-                self._pump()
-        except Exception as error:
-            self._end(error)
-
-    def eof_received(self) -> bool:
-        self._core.end_of_stream()
-        return False
-
-    def pause_writing(self) -> None:
-        self.can_write = False
-        self.blocked_since = self._server.clock.monotonic()
-
-    def resume_writing(self) -> None:
-        self.can_write = True
-        self._guarded(self._pump)
-
-    def connection_lost(self, error: Exception | None) -> None:
-        self._transport = None
-        self._core.close()
-        self._queue.clear()
-        running, self._running = self._running, set()
-        for call in running:
-            if call.on_gone is not None:
-                call.on_gone()
-        self._server.dismiss(self)
-
-    # -- requests ----------------------------------------------------------------------
-
-    def _pump(self) -> None:
-        """Start what may start, write what is ready, and see whether to read on."""
-        if self._pumping or self._transport is None:
-            return
-        self._pumping = True
-        try:
-            while True:
-                self._start_all()
-                self._write()
-                if self._queue or not self.can_write:
-                    break
-                more = self._core.more()
-                if not more:
-                    break
-                self._queue.extend(more)
-        finally:
-            self._pumping = False
-        if self._core.error is not None and not self._running and not self._queue:
-            self._end(self._core.error)
-        else:
-            self.check_reading()
-
-    def _start_all(self) -> None:
-        queue = self._queue
-        while queue and self.can_write and not self._alone:
-            request = queue[0]
-            beside = overlaps(request)
-            if self._running and not beside:
-                return
-            queue.popleft()
-            self._alone = not beside
-            call = self._server.router.dispatch(self, request)
-            if call.over:
-                self._alone = False
-            elif self._transport is not None:
-                self._running.add(call)
-
-    def owe(self, request: Request) -> Slot:
-        return self._core.owe(request)
-
-    def forget(self, request: Request) -> None:
-        self._core.forget(request)
-
-    def answered(self, call: Call, may_leave: bool) -> None:
-        if call in self._running:
-            self._running.discard(call)
-            self._alone = False
-        if not self._pumping and self._transport is not None:
-            self._server.flush_soon(self)
-
-    def flush(self) -> None:
-        """Write what is ready and go on; called by the server, once per turn."""
-        self.dirty = False
-        self._guarded(self._pump)
-
-    def _write(self) -> None:
-        ready = self._core.take_ready()
-        if ready and self._transport is not None:
-            self.last_active = self._server.clock.monotonic()
-            self._transport.write(ready[0] if len(ready) == 1 else b"".join(ready))
-
-    # -- reading -----------------------------------------------------------------------
-
-    def check_reading(self) -> None:
-        """Read while there is room for what comes."""
-        transport = self._transport
-        if transport is None or transport.is_closing():
-            return
-        overloaded = self._server.overloaded()
-        wanted = self.can_write and not overloaded and not self._core.paused
-        if wanted != self._reading:
-            self._reading = wanted
-            if wanted:
-                transport.resume_reading()
-            else:
-                transport.pause_reading()
-        if not wanted and self.can_write:
-            self._server.stall(self)
-
-    def read_on(self) -> None:
-        """What held reading up may be over."""
-        self._guarded(self._pump)
-
-    # -- ending ------------------------------------------------------------------------
-
-    @property
-    def is_idle(self) -> bool:
-        return self._core.is_idle and not self._running and not self._queue
-
-    @property
-    def is_settled(self) -> bool:
-        """Nothing of what was asked is unanswered."""
-        return not self._running and not self._queue
-
-    def drop(self, reason: str) -> None:
-        log.warning("connection_dropped", peer=self.host, reason=reason)
-        self.abort()
-
-    def abort(self) -> None:
-        if self._transport is not None:
-            self._transport.abort()
-
-    def close(self) -> None:
-        """What was written still leaves."""
-        if self._transport is not None:
-            self._transport.close()
-
-    def _guarded(self, step: Callable[[], None]) -> None:
-        try:
-            step()
-        except Exception as error:
-            self._end(error)
-
-    def _end(self, error: Exception) -> None:
-        """The one place where a fault of a connection becomes its end."""
-        if isinstance(error, ProtocolError):
-            log.warning("connection_dropped", peer=self.host, reason=str(error))
-            self.close()
-        else:
-            log.error("connection_failed", peer=self.host, exc_info=error)
-            self.abort()
 
 
 class Server:
@@ -259,8 +60,13 @@ class Server:
         self.clients: set[ClientConnection] = set()
         self.listeners: list[Listener] = []
         self.refused = 0
+        self.unsent = 0  # bytes of answers that clients have not taken
+        self.connections_max = min(settings.max_connections, _files_for_connections())
         self._by_host: Counter[str] = Counter()
-        self._servers: list[asyncio.Server] = []
+        self._acceptors: list[Acceptor] = []
+        self._look_at = 0.0
+        self._refused_told = 0
+        self._refused_told_at = float("-inf")
         self._dirty: list[ClientConnection] = []
         self._stalled: list[ClientConnection] = []
         self._loop = asyncio.get_running_loop()
@@ -278,13 +84,12 @@ class Server:
             bound = listener.bound(sockets[0].getsockname()[1])
             self.listeners.append(bound)
             for each in sockets:
-                self._servers.append(
-                    await self._loop.create_server(
-                        lambda bound=bound: ClientConnection(self, bound),  # type: ignore[misc]
-                        sock=each,
-                        backlog=_BACKLOG,
-                    )
+                acceptor = Acceptor(
+                    each,
+                    lambda bound=bound: ClientConnection(self, bound),  # type: ignore[misc]
                 )
+                self._acceptors.append(acceptor)
+                acceptor.start()
             if not bound.is_loopback:
                 log.warning("listener_without_authentication", listener=str(bound.bind))
 
@@ -316,9 +121,9 @@ class Server:
         return sockets
 
     def stop_accepting(self) -> None:
-        for server in self._servers:
-            server.close()
-        self._servers.clear()
+        for acceptor in self._acceptors:
+            acceptor.stop()
+        self._acceptors.clear()
 
     def close(self) -> None:
         for client in list(self.clients):
@@ -335,7 +140,7 @@ class Server:
         self._by_host[client.host] += 1
         settings = self.settings
         if (
-            len(self.clients) > settings.max_connections
+            len(self.clients) > self.connections_max
             or self._by_host[client.host] > settings.max_connections_per_ip
         ):
             self.refused += 1
@@ -344,6 +149,7 @@ class Server:
 
     def dismiss(self, client: ClientConnection) -> None:
         self.clients.discard(client)
+        client.count_unsent()
         self._by_host[client.host] -= 1
         if not self._by_host[client.host]:
             del self._by_host[client.host]
@@ -385,10 +191,62 @@ class Server:
         if self._stalled:
             self._read_on()
         now = self.clock.monotonic()
+        if now >= self._look_at:
+            self._look_at = now + LOOK_S
+            self._look(now)
+
+    @property
+    def answer_bytes_max(self) -> int:
+        """How much one Fetch may carry; with too much in memory, one batch."""
+        if self.unsent > self.settings.send_memory_bytes:
+            return 0
+        return self.settings.fetch_max_bytes
+
+    def _look(self, now: float) -> None:
         idle_before = now - self.settings.connections_max_idle_ms / 1000
-        blocked_before = now - self.settings.send_timeout_ms / 1000
+        took_before = now - self.settings.send_timeout_ms / 1000
         for client in list(self.clients):
-            if not client.can_write and client.blocked_since < blocked_before:
+            if client.unsent:
+                client.count_unsent()
+            if client.unsent and client.took_at < took_before:
                 client.drop("takes no answers")
-            elif client.last_active < idle_before and client.is_idle:
+            elif client.last_active < idle_before and client.is_settled:
+                if client.is_closing:
+                    client.abort()
                 client.close()
+        if self.unsent > self.settings.send_memory_bytes:
+            self._make_room(now)
+        self._tell_refused(now)
+
+    def _make_room(self, now: float) -> None:
+        """Part with those that take nothing, the most patient first."""
+        slow = [client for client in self.clients if client.unsent]
+        for client in sorted(slow, key=lambda each: each.took_at):
+            if self.unsent <= self.settings.send_memory_bytes:
+                return
+            if now - client.took_at < SHORT_PATIENCE_S:
+                return
+            left = client.unsent
+            client.drop("takes no answers while memory for answers is short")
+            client.unsent = 0
+            self.unsent -= left
+
+    def _tell_refused(self, now: float) -> None:
+        if self.refused > self._refused_told and now - self._refused_told_at >= REFUSED_LOG_S:
+            log.warning(
+                "connections_refused",
+                count=self.refused - self._refused_told,
+                connections=len(self.clients),
+                connections_max=self.connections_max,
+                connections_per_ip_max=self.settings.max_connections_per_ip,
+            )
+            self._refused_told = self.refused
+            self._refused_told_at = now
+
+
+def _files_for_connections() -> int:
+    """How many of the files that this process may open are for connections."""
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if files == resource.RLIM_INFINITY:
+        return 1 << 30
+    return max(files - FILES_RESERVED, files // 2)

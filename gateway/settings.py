@@ -114,19 +114,28 @@ class BrokerSettings:
     bucket_delete_grace_ms: int = _number("ister.bucket.delete.grace.ms", 86_400_000, 0)
     retention_grace_ms: int = _number("ister.retention.grace.ms", 3_600_000, 0)
 
-    # Limits of the wire.
+    # Limits of the wire. One request:
     socket_request_max_bytes: int = _number(
         "socket.request.max.bytes", 104_857_600, 1024, _INT32_MAX
     )
-    # Requests of all connections together, in memory at a time.
-    queued_max_request_bytes: int = _number("queued.max.request.bytes", 256 * MiB, MiB)
+    # Items of all its arrays together: topics, partitions, members, tags.
+    request_items_max: int = _number("ister.request.items.max", 100_000, 100, 10_000_000)
     # The most that one Fetch gets, whatever it asks for.
     fetch_max_bytes: int = _number("fetch.max.bytes", 57_671_680, 1024, _INT32_MAX)
-    max_connections: int = _number("max.connections", 10_000, 1, _INT32_MAX)
-    max_connections_per_ip: int = _number("max.connections.per.ip", 10_000, 1, _INT32_MAX)
-    connections_max_idle_ms: int = _number("connections.max.idle.ms", 600_000, 1)
+    # One connection: requests without an answer, and their bytes; above it nothing is read.
+    connection_requests_max: int = _number("ister.connection.requests.max", 1_000, 1, _INT32_MAX)
+    connection_request_bytes_max: int = _number("ister.connection.request.bytes.max", 64 * MiB, 1)
+    # Answers that the client has not taken; above it nothing of it is read or begun.
+    send_buffer_bytes: int = _number("ister.send.buffer.bytes", 4 * MiB, 1024, _INT32_MAX)
     # A client that takes nothing of what it asked for is dropped after this time.
     send_timeout_ms: int = _number("ister.send.timeout.ms", 60_000, 1)
+    connections_max_idle_ms: int = _number("connections.max.idle.ms", 600_000, 1)
+    # All connections together: how many, their requests in memory, and answers not taken. Above
+    # the last a Fetch gets one batch at a time, and who takes nothing is dropped sooner.
+    max_connections: int = _number("max.connections", 10_000, 1, _INT32_MAX)
+    max_connections_per_ip: int = _number("max.connections.per.ip", 10_000, 1, _INT32_MAX)
+    queued_max_request_bytes: int = _number("queued.max.request.bytes", 256 * MiB, MiB)
+    send_memory_bytes: int = _number("ister.send.memory.bytes", 256 * MiB, MiB)
     # Fetch sessions kept (KIP-227); above it the least recently used goes.
     fetch_session_slots: int = _number(
         "max.incremental.fetch.session.cache.slots", 1_000, 0, _INT32_MAX
@@ -315,4 +324,8 @@ def coordinator_settings(settings: BrokerSettings) -> CoordinatorSettings:
 
 
 def connection_limits(settings: BrokerSettings) -> ConnectionLimits:
-    return ConnectionLimits(frame_bytes_max=settings.socket_request_max_bytes)
+    return ConnectionLimits(
+        frame_bytes_max=settings.socket_request_max_bytes,
+        owed_max=settings.connection_requests_max,
+        in_flight_bytes_max=settings.connection_request_bytes_max,
+    )

@@ -34,6 +34,10 @@ class Client(Protocol):
     def listener(self) -> Listener:
         """The listener that was used."""
 
+    @property
+    def answer_bytes_max(self) -> int:
+        """How much data an answer may carry now."""
+
     fetches: int  # that came so far: which partition a fetch reads first depends on it
 
     @property
@@ -117,7 +121,7 @@ class Api:
     key: ApiKey
     versions: tuple[int, int]
     handle: Callable[[Call, Any], None]
-    read: Callable[[memoryview, int], Any]
+    read: Callable[[memoryview, int, int], Any]  # body, version, items that it may have
     write: Callable[[Any, int], bytearray] | None = None
     # Only where clients need a lower number to be told than is served.
     advertised_from: int | None = None

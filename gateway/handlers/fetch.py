@@ -90,7 +90,7 @@ class _Fetch(ParkedRead):
         self._call = call
         self._request = request
         self._plan = plan
-        self._limit = min(request.max_bytes, call.context.settings.fetch_max_bytes)
+        self._limit = 0
         self._cold = 0  # reads on their way
         places = [_find(call, wanted) for wanted in plan.wanted.values()]
         if len(places) > 1 and not plan.is_incremental:
@@ -160,7 +160,8 @@ class _Fetch(ParkedRead):
 
         Batches are whole, so what was found may end below a limit that more data would fill;
         a fetch whose minimum is that limit must not wait for ever. Kafka counts so too."""
-        left = self._limit
+        call = self._call
+        left = self._limit = min(self._request.max_bytes, call.client.answer_bytes_max)
         size = available = 0
         failed = False
         cold: list[_Place] = []

@@ -30,7 +30,7 @@ from ister.gateway.protocol.hot import (
     read_uvarint,
     skip_tags,
 )
-from ister.gateway.protocol.limits import HOT_ITEMS_MAX
+from ister.gateway.protocol.limits import ITEMS_MAX
 from ister.gateway.protocol.reader import CompactReader
 
 VERSION_MIN: Final = 4
@@ -100,17 +100,17 @@ class FetchResult(NamedTuple):
 # -- request -----------------------------------------------------------------------
 
 
-def read_request(body: memoryview, version: int) -> FetchRequest:
+def read_request(body: memoryview, version: int, items_max: int = ITEMS_MAX) -> FetchRequest:
     """The request that fills `body` exactly, or `ProtocolError`."""
     try:
         if version >= 12:
-            return _read_flexible(body, version)
-        return _read_plain(body, version)
+            return _read_flexible(body, version, items_max)
+        return _read_plain(body, version, items_max)
     except (error, IndexError, ValueError) as problem:
         raise ProtocolError(f"Fetch version {version}: {problem}") from None
 
 
-def _read_flexible(body: memoryview, version: int) -> FetchRequest:
+def _read_flexible(body: memoryview, version: int, items_left: int) -> FetchRequest:
     end = len(body)
     replica_id = -1
     if version >= 15:
@@ -120,8 +120,8 @@ def _read_flexible(body: memoryview, version: int) -> FetchRequest:
         head = _HEAD_7.unpack_from(body)
         replica_id, max_wait_ms, min_bytes, max_bytes, isolation, session_id, epoch = head
         position = 25
-    count, position = _read_count(body, position, 3, HOT_ITEMS_MAX)
-    items_left = HOT_ITEMS_MAX - count
+    count, position = _read_count(body, position, 3, items_left)
+    items_left -= count
     topics: list[tuple[Topic, list[FetchPartition]]] = []
     unpack, build = _PARTITION_12.unpack_from, tuple.__new__  # `_make` costs twice as much
     for _ in range(count):
@@ -174,9 +174,9 @@ def _read_count(body: memoryview, position: int, item_bytes_min: int, most: int)
     position += 1
     if count >= 0x80:
         count, position = read_uvarint(body, position - 1)
-    if count == 2 and most:
+    if count == 2 and most > 0:
         return 1, position  # what is missing shows at the first read behind it
-    check_count(count - 1, min(len(body) - position, most * item_bytes_min), item_bytes_min)
+    check_count(count - 1, len(body) - position, item_bytes_min, most)
     return count - 1, position
 
 
@@ -214,7 +214,7 @@ def _read_tags(reader: CompactReader, version: int, replica_id: int) -> int:
     return replica_id
 
 
-def _read_plain(body: memoryview, version: int) -> FetchRequest:
+def _read_plain(body: memoryview, version: int, items_left: int) -> FetchRequest:
     session_id, epoch = 0, -1
     if version >= 7:
         head = _HEAD_7.unpack_from(body)
@@ -223,7 +223,7 @@ def _read_plain(body: memoryview, version: int) -> FetchRequest:
     else:
         replica_id, max_wait_ms, min_bytes, max_bytes, isolation = _HEAD_4.unpack_from(body)
         position = 17
-    topics, position, items_left = _read_plain_topics(body, position, version)
+    topics, position, items_left = _read_plain_topics(body, position, version, items_left)
     forgotten: list[tuple[Topic, tuple[int, ...]]] = []
     if version >= 7:
         forgotten, position = _read_plain_forgotten(body, position, items_left)
@@ -249,11 +249,10 @@ def _read_plain(body: memoryview, version: int) -> FetchRequest:
 
 
 def _read_plain_topics(
-    body: memoryview, position: int, version: int
+    body: memoryview, position: int, version: int, items_left: int
 ) -> tuple[list[tuple[Topic, list[FetchPartition]]], int, int]:
     topics: list[tuple[Topic, list[FetchPartition]]] = []
     layout = _PARTITION_9 if version >= 9 else _PARTITION_5 if version >= 5 else _PARTITION_4
-    items_left = HOT_ITEMS_MAX
     count = _plain_count(body, position, 6, items_left)
     position += 4
     items_left -= count
@@ -284,7 +283,7 @@ def _read_plain_topics(
 def _plain_count(body: memoryview, position: int, item_bytes_min: int, most: int) -> int:
     count: int = _INT32.unpack_from(body, position)[0]
     left = len(body) - position - 4
-    check_count(count, min(left, most * item_bytes_min), item_bytes_min)
+    check_count(count, left, item_bytes_min, most)
     return count
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TypeAlias
 
 from ister.gateway.protocol.errors import ProtocolError
-from ister.gateway.protocol.limits import HOT_ITEMS_MAX, STRING_BYTES_MAX
+from ister.gateway.protocol.limits import ITEMS_MAX, STRING_BYTES_MAX
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 # Topics have a name, and from some version on an id of 16 bytes instead.
@@ -48,12 +48,12 @@ def skip_tags(data: Buffer, position: int) -> int:
     return position
 
 
-def check_count(count: int, left: int, item_bytes_min: int) -> None:
+def check_count(count: int, left: int, item_bytes_min: int, items_max: int = ITEMS_MAX) -> None:
     """An array may claim what the bytes that are left can hold, and what one request may have."""
     if count < 0 or count * item_bytes_min > left:
         raise ProtocolError(f"{count} items claimed, {left} bytes left")
-    if count > HOT_ITEMS_MAX:
-        raise ProtocolError(f"{count} items, at most {HOT_ITEMS_MAX} allowed")
+    if count > items_max:
+        raise ProtocolError(f"{count} items, at most {max(0, items_max)} more allowed")
 
 
 def read_text(data: Buffer, position: int, size: int) -> str:

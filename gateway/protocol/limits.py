@@ -12,13 +12,11 @@ from typing import Final
 # longer compact strings too.
 STRING_BYTES_MAX: Final = 0x7FFF
 
-# Array items and tagged fields of one message, all arrays together. An item may be two
-# bytes on the wire and a hundred in memory, so bytes alone bound nothing. 200,000 is as many
-# partitions as one Kafka cluster is said to carry, and about 30 MB of objects at worst.
+# Array items and tagged fields of one message, all arrays together, unless the broker's
+# `ister.request.items.max` says otherwise. An item may be two bytes on the wire and a hundred in
+# memory, so bytes alone bound nothing. 200,000 is as many partitions as one Kafka cluster is said
+# to carry, and about 30 MB of objects at worst.
 ITEMS_MAX: Final = 200_000
-
-# Topics plus partitions that one Produce or Fetch request may name.
-HOT_ITEMS_MAX: Final = 100_000
 
 # A frame: 4 bytes of length, then at most this much. Kafka's `socket.request.max.bytes`.
 FRAME_BYTES_MAX: Final = 104_857_600

@@ -31,7 +31,7 @@ from ister.gateway.protocol.hot import (
     read_uvarint,
     skip_tags,
 )
-from ister.gateway.protocol.limits import HOT_ITEMS_MAX
+from ister.gateway.protocol.limits import ITEMS_MAX
 
 VERSION_MIN: Final = 3
 VERSION_MAX: Final = 13
@@ -74,17 +74,17 @@ class PartitionResult(NamedTuple):
 # -- request -----------------------------------------------------------------------
 
 
-def read_request(body: memoryview, version: int) -> ProduceRequest:
+def read_request(body: memoryview, version: int, items_max: int = ITEMS_MAX) -> ProduceRequest:
     """The request that fills `body` exactly, or `ProtocolError`."""
     try:
         if version >= 9:
-            return _read_flexible(body, version)
-        return _read_plain(body)
+            return _read_flexible(body, version, items_max)
+        return _read_plain(body, items_max)
     except (error, IndexError, ValueError) as problem:
         raise ProtocolError(f"Produce version {version}: {problem}") from None
 
 
-def _read_flexible(body: memoryview, version: int) -> ProduceRequest:
+def _read_flexible(body: memoryview, version: int, items_left: int) -> ProduceRequest:
     # Every request of every producer comes through here: what is usual is written out in
     # place (one-byte lengths, no tags), what is rare calls a function.
     end = len(body)
@@ -99,8 +99,8 @@ def _read_flexible(body: memoryview, version: int) -> ProduceRequest:
     if count != 2:
         if count >= 0x80:
             count, position = read_uvarint(body, position - 1)
-        check_count(count - 1, end - position, 3)
-    items_left = HOT_ITEMS_MAX - count
+        check_count(count - 1, end - position, 3, items_left)
+    items_left -= count - 1
     topics: list[tuple[Topic, list[tuple[int, memoryview | None]]]] = []
     for _ in range(count - 1):
         topic: Topic
@@ -121,8 +121,10 @@ def _read_flexible(body: memoryview, version: int) -> ProduceRequest:
         if count != 2:
             if count >= 0x80:
                 count, position = read_uvarint(body, position - 1)
-            check_count(count - 1, min(end - position, items_left * 6), 6)
-            items_left -= count
+            check_count(count - 1, end - position, 6, items_left)
+        items_left -= count - 1
+        if items_left < 0:
+            raise ProtocolError("more items than one request may have")
         partitions: list[tuple[int, memoryview | None]] = []
         for _ in range(count - 1):
             index, size = _INDEX_SIZE.unpack_from(body, position)
@@ -146,7 +148,7 @@ def _read_flexible(body: memoryview, version: int) -> ProduceRequest:
     return ProduceRequest(transactional_id, acks, timeout_ms, topics)
 
 
-def _read_plain(body: memoryview) -> ProduceRequest:
+def _read_plain(body: memoryview, items_left: int) -> ProduceRequest:
     end = len(body)
     size = _INT16.unpack_from(body)[0]
     position = 2
@@ -156,8 +158,8 @@ def _read_plain(body: memoryview) -> ProduceRequest:
         position += size
     acks, timeout_ms, count = _ACKS_TIMEOUT_COUNT.unpack_from(body, position)
     position += 10
-    check_count(count, end - position, 6)
-    items_left = HOT_ITEMS_MAX - count
+    check_count(count, end - position, 6, items_left)
+    items_left -= count
     topics: list[tuple[Topic, list[tuple[int, memoryview | None]]]] = []
     for _ in range(count):
         size = _INT16.unpack_from(body, position)[0]
@@ -166,7 +168,7 @@ def _read_plain(body: memoryview) -> ProduceRequest:
         position += size
         count = _INT32.unpack_from(body, position)[0]
         position += 4
-        check_count(count, min(end - position, items_left * 8), 8)
+        check_count(count, end - position, 8, items_left)
         items_left -= count
         partitions: list[tuple[int, memoryview | None]] = []
         for _ in range(count):

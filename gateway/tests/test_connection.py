@@ -220,7 +220,6 @@ def test_answers_leave_in_request_order(order: list[int]) -> None:
         struct.pack(">iib", 13, n, 0) + b"answer %d" % n for n in range(6)
     )  # the flexible header has one byte of tags
     assert out == expected
-    assert peer.core.is_idle
     assert peer.memory.taken == 0
 
 
@@ -234,7 +233,7 @@ def test_acks_0_owes_nothing_and_holds_nobody() -> None:
     assert not three.fill([b"c"])
     assert one.fill([b"a"])
     assert sent(peer.core.take_ready()).count(b"\0\0\0\x06") == 2
-    assert peer.core.is_idle
+    assert peer.memory.taken == 0
 
 
 def test_head_of_answers() -> None:
@@ -370,4 +369,63 @@ def test_memory_of_all_connections_is_shared() -> None:
     (second,) = feed(two, rest[-1])
     assert bytes(second.body[:3]) == b"yyy"
     two.forget(second)
+    assert memory.taken == 0
+
+
+def test_frames_that_have_begun_do_not_wait_for_each_other() -> None:
+    """All memory is held by halves of frames: one after the other comes to its end."""
+    memory = Memory(200_000)
+    shared = memoryview(bytearray(SHARED_BYTES))
+    cores = [Connection(shared, memory) for _ in range(6)]
+    left = [frame(number, b"x" * 100_000) for number in range(6)]
+    done: list[int] = []
+    most = 0
+    for _ in range(10_000):
+        for number, core in enumerate(cores):
+            found = core.more()
+            if not core.paused and left[number]:
+                buffer = core.get_buffer()
+                assert len(buffer)
+                count = min(len(buffer), len(left[number]), 3_000)
+                buffer[:count] = left[number][:count]
+                left[number] = left[number][count:]
+                found += core.received(count)
+            for request in found:
+                done.append(request.correlation_id)
+                core.forget(request)
+            most = max(most, memory.taken)
+    assert sorted(done) == list(range(6))
+    assert most <= 200_000 + 2 * 100_100
+    assert memory.taken == memory.partial == 0
+
+
+def test_a_length_waits_for_room_too() -> None:
+    """Who has sent a large frame gets no buffer for the next one while memory is used up."""
+    memory = Memory(200_000)
+    shared = memoryview(bytearray(SHARED_BYTES))
+    core, other = Connection(shared, memory), Connection(shared, memory)
+
+    def feed(data: bytes) -> list[Request]:
+        buffer = core.get_buffer()
+        buffer[: len(data)] = data
+        return core.received(len(data))
+
+    found: list[Request] = []
+    large = frame(1, b"x" * 150_000)
+    while large:
+        count = min(len(core.get_buffer()), len(large))
+        found += feed(large[:count])
+        large = large[count:]
+    core.forget(found[0])
+    assert feed(frame(2, b"x" * 150_000)[:2]) == []
+    memory.taken += 200_000
+    assert feed(frame(2, b"x" * 150_000)[2:4]) == []
+    assert core.paused
+    assert memory.taken <= 200_000 + 4
+    memory.taken -= 200_000
+    assert not core.paused
+    assert core.more() == []
+    assert memory.taken >= 150_000
+    other.close()
+    core.close()
     assert memory.taken == 0

@@ -134,7 +134,8 @@ def test_number_of_partitions_is_limited() -> None:
     one = b"\x02a" + b"\xa1\x8d\x06" + (bytes(4) + b"\0\0") * 100_000 + b"\0"
     body = b"\0" + struct.pack(">hi", -1, 1000) + b"\x02" + one + b"\0"
     with pytest.raises(ProtocolError, match="items"):
-        produce.read_request(memoryview(body), 9)
+        produce.read_request(memoryview(body), 9, 100_000)
+    assert produce.read_request(memoryview(body), 9, 100_001)
 
 
 def test_unknown_tags_are_skipped() -> None:
