@@ -3,18 +3,21 @@
 Works beside a running broker: nothing is opened for writing, no lock is taken.
 So the end of the newest file may move while we read; what is not a whole frame
 there is reported as the tail, never as damage, unless valid frames stand behind
-it. A file that is recycled under our eyes shows as empty.
+it. A file that goes or is recycled under our eyes was handed over: it is left out,
+and nothing that was found in it counts. (A header is written before the frames that
+follow it, so a file that still has its own was not overwritten.)
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from ister.wal import checkpoint as checkpoints
 from ister.wal.batch import crc_holds, read_header
 from ister.wal.errors import CorruptBatch, Damaged
-from ister.wal.files import SUFFIX
+from ister.wal.files import SUFFIX, file_name
 from ister.wal.frame import (
     FILE_HEADER_SIZE,
     FLAG_END,
@@ -79,8 +82,7 @@ def journal_files(fs: FileSystem, data: str) -> tuple[list[FileView], list[Findi
         if not name.endswith(SUFFIX):
             continue
         sequence, path = int(name[: -len(SUFFIX)]), f"{directory}/{name}"
-        file = fs.open(path)
-        try:
+        with contextlib.suppress(FileNotFoundError), _opened(fs, path) as file:
             head = file.pread(FILE_HEADER_SIZE, 0)
             header = decode_file_header(head, path)
             if header is None and any(head):
@@ -89,30 +91,35 @@ def journal_files(fs: FileSystem, data: str) -> tuple[list[FileView], list[Findi
                     findings.append(Finding(path, 0, "the file header is damaged"))
             if header is not None and header.sequence == sequence >= first:
                 headers.append((sequence, path, file.size(), header))
-        finally:
-            file.close()
     replaced = {header.replaces for *_, header in headers}
     live = [found for found in headers if found[0] not in replaced]
     views = []
+    missing: list[int] = []
     for (sequence, path, size, header), after in zip(live, [*live[1:], None], strict=True):
-        views.append(
-            FileView(sequence, path, size, header, after[3].previous_end if after else None)
-        )
+        end = after[3].previous_end if after is not None else None
         if after is not None and after[3].previous_sequence != sequence:
-            missing = after[3].previous_sequence
-            findings.append(Finding(path, 0, f"the journal file {missing} behind it is missing"))
+            missing.append(after[3].previous_sequence)
+            end = None
+        views.append(FileView(sequence, path, size, header, end))
+    if missing:  # or handed over since the checkpoint was read
+        checkpoint, _ = checkpoints.load(fs, f"{data}/{CHECKPOINT_DIRECTORY}")
+        first = checkpoint.first_sequence if checkpoint else 0
+    for sequence in missing:
+        if sequence >= first:
+            path = f"{directory}/{file_name(sequence)}"
+            findings.append(Finding(path, 0, "this journal file is missing"))
     return views, findings
 
 
-def batches(fs: FileSystem, view: FileView) -> Iterator[BatchView]:
-    """Every batch (and log start move) of the valid frames of a file."""
-    file = fs.open(view.path)
-    try:
+def batches(fs: FileSystem, view: FileView, findings: list[Finding]) -> Iterator[BatchView]:
+    """Every batch (and log start move) of the valid frames of a file; `findings` get the others."""
+    with contextlib.suppress(FileNotFoundError), _opened(fs, view.path) as file:
         scanner = FrameScanner(file.pread, view.sequence, view.size)
-        while (frame := scanner.next()) is not None:
+        wrong: list[Finding] = []
+        for frame in _frames(view, scanner, wrong):
             yield from _batches(view, frame)
-    finally:
-        file.close()
+        if _still_there(file, view):
+            findings += wrong
 
 
 def _batches(view: FileView, frame: Frame) -> Iterator[BatchView]:
@@ -126,27 +133,57 @@ def _batches(view: FileView, frame: Frame) -> Iterator[BatchView]:
 def verify_file(fs: FileSystem, view: FileView) -> tuple[FileSummary, list[Finding]]:
     """Read every frame and every batch of a file."""
     findings: list[Finding] = []
-    file = fs.open(view.path)
-    try:
+    frames = batch_count = data_bytes = tail = 0
+    end = FRAMES_START
+    ended = False
+    with contextlib.suppress(FileNotFoundError), _opened(fs, view.path) as file:
         scanner = FrameScanner(file.pread, view.sequence, view.size)
-        frames = batch_count = data_bytes = 0
-        ended = False
-        while (frame := scanner.next()) is not None:
+        for frame in _frames(view, scanner, findings):
             frames += 1
             ended = bool(frame.flags & FLAG_END)
+            end = frame.end
             for found in _batches(view, frame):
                 if found.entry.records:
                     batch_count += 1
                     data_bytes += found.entry.size
                     findings += _check_batch(found)
-        findings += _check_end(view, scanner, file)
-        tail = 0
-        if not ended and view.end is None and scanner.something_at(scanner.position):
-            tail = len(scanner.claimed(scanner.position) or b"") or 1
-        end = scanner.position
+        if not ended and view.end is None and scanner.something_at(end):
+            tail = len(scanner.claimed(end) or b"") or 1
+        if not _still_there(file, view):
+            findings.clear()
+    return FileSummary(view, frames, batch_count, data_bytes, end, ended, tail), findings
+
+
+def _frames(view: FileView, scanner: FrameScanner, findings: list[Finding]) -> Iterator[Frame]:
+    """The valid frames up to the end that the successor names, else to the last one there is."""
+    end = view.size if view.end is None else view.end
+    while scanner.position < end:
+        frame = scanner.next()
+        if frame is not None:
+            yield frame
+            continue
+        position = scanner.position
+        following = scanner.search(position + 1)
+        if following is None and view.end is None:
+            return  # the end, or a tail that is being written
+        scanner.position = end if following is None else following.position
+        what = f"a frame does not hold; {scanner.position - position} bytes cannot be read"
+        findings.append(Finding(view.path, position, what))
+
+
+def _still_there(file: File, view: FileView) -> bool:
+    """Whether the file is still in the life in which it was looked at."""
+    header = decode_file_header(file.pread(FILE_HEADER_SIZE, 0), view.path)
+    return header is None or header.sequence == view.sequence
+
+
+@contextlib.contextmanager
+def _opened(fs: FileSystem, path: str) -> Iterator[File]:
+    file = fs.open(path)
+    try:
+        yield file
     finally:
         file.close()
-    return FileSummary(view, frames, batch_count, data_bytes, end, ended, tail), findings
 
 
 def _check_batch(found: BatchView) -> list[Finding]:
@@ -163,36 +200,17 @@ def _check_batch(found: BatchView) -> list[Finding]:
     return [Finding(found.file.path, found.position, what) for what in wrong]
 
 
-def _check_end(view: FileView, scanner: FrameScanner, file: File) -> list[Finding]:
-    """The frames must reach the end that the successor names, or have nothing behind them."""
-    del file
-    position = scanner.position
-    if view.end is not None:
-        if position >= view.end:
-            return []
-        return [Finding(view.path, position, f"a frame does not hold; the file goes to {view.end}")]
-    following = scanner.search(position + 1)
-    if following is not None:
-        what = f"a frame does not hold; valid frames follow at {following.position}"
-        return [Finding(view.path, position, what)]
-    return []
-
-
 def verify_sidecars(fs: FileSystem, data: str, views: list[FileView]) -> list[Finding]:
     """Checksums of the sidecars of the files in use."""
     directory = f"{data}/{JOURNAL_DIRECTORY}"
     findings: list[Finding] = []
     for view in views:
         path = f"{directory}/{view.sequence:020d}{SIDECAR_SUFFIX}"
-        if not fs.exists(path):
-            continue
-        file = fs.open(path)
         try:
-            sidecar = decode_directory(file.pread, path)
-            for entry in sidecar.entries.values():
-                decode_tail(file.pread, entry, path)
+            with contextlib.suppress(FileNotFoundError), _opened(fs, path) as file:
+                sidecar = decode_directory(file.pread, path)
+                for entry in sidecar.entries.values():
+                    decode_tail(file.pread, entry, path)
         except Damaged as damage:
             findings.append(Finding(damage.where, damage.position, damage.what))
-        finally:
-            file.close()
     return findings

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -43,7 +44,7 @@ def _dump(data: str, *, with_records: bool) -> int:
     names = _topic_names(data)
     views, findings = journal_files(fs, data)
     for view in views:
-        for found in batches(fs, view):
+        for found in batches(fs, view, findings):
             typer.echo(msgspec.json.encode(_line(found, names, with_records=with_records)))
     _say(findings)
     return exits.CONTRADICTION if findings else exits.CLEAN
@@ -122,7 +123,6 @@ def _verify(data: str, *, as_json: bool) -> int:
 
 def _progress(views: list[Any]) -> Any:
     """A bar on a terminal, nothing elsewhere."""
-    import contextlib
     import sys
 
     if sys.stderr.isatty():
@@ -156,14 +156,16 @@ def _topic_names(data: str) -> dict[bytes, str]:
 
     from ister.gateway.app import METADATA_NAME
     from ister.metadata.catalog import Catalog
+    from ister.metadata.errors import MetadataError
     from ister.metadata.sqlite import SqliteStore
 
     path = f"{data}/{METADATA_NAME}"
     if not os.path.exists(path):
         return {}
-    store = SqliteStore(path, read_only=True)
     try:
-        catalog = Catalog.load(store)
-        return {topic.id: topic.name for topic in catalog.topics_by_id.values()}
-    finally:
-        store.close()
+        with contextlib.closing(SqliteStore(path, read_only=True)) as store:
+            catalog = Catalog.load(store)
+            return {topic.id: topic.name for topic in catalog.topics_by_id.values()}
+    except MetadataError as error:
+        exits.say(f"no names of topics: {error}")
+        return {}
