@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 
 CLEAN = 0
+FAILED = 1  # the broker said no, or cannot be reached
 BAD_SETTINGS = 2
 CONTRADICTION = 3  # data that contradicts itself, or a newer format
 IN_USE = 4

@@ -9,7 +9,7 @@ from __future__ import annotations
 import typer
 
 import ister
-from ister.gateway.cli import archive, log, serve
+from ister.gateway.cli import archive, consume, group, log, produce, serve, topic
 
 app = typer.Typer(
     help="Ister: a Kafka broker that you install with pip.",
@@ -19,6 +19,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,  # a traceback in a report should be Python's own
 )
 app.command("serve")(serve.serve)
+app.add_typer(topic.app, name="topic")
+app.add_typer(group.app, name="group")
+app.command("produce")(produce.produce)
+app.command("consume")(consume.consume)
 app.add_typer(log.app, name="log")
 app.add_typer(archive.app, name="archive")
 

@@ -67,7 +67,7 @@ class Broker:
             self.faults.files, self.faults.bucket, log_settings(settings)
         )
         self._life = Life(options, settings, self.faults.install)
-        self._port = self._life.core.bootstrap.port
+        self._port = self._life.core.listeners[0].bind.port
         if self._life.http is not None:
             self._http_port = self._life.http.port
         return self
