@@ -163,8 +163,10 @@ class Journal:
         """Stop taking more in: too much is unsynced, or the next file is not ready yet."""
         if self.unsynced_bytes > self._settings.unsynced_bytes_max:
             return True
-        if not self._files.preparing:
-            return False  # no more room is on its way: waiting would not help
+        if not self._files.preparing or self._files.full:
+            # No more room is on its way, or the last try to make some failed: waiting would not
+            # help, and who looks only while the next try is under way would wait for ever.
+            return False
         group = self._open
         planned = self._plan_position if group is None else group.position + group.size
         room = self._plan_file.size - planned + self._files.ready_bytes

@@ -190,6 +190,28 @@ def test_appends_are_refused_at_the_disk_limit_and_nothing_is_torn() -> None:
     assert len(harness.values()) == accepted
 
 
+def test_a_file_that_cannot_be_made_is_not_waited_for() -> None:
+    """Reading stops for a file on its way, but not for tries that fail again and again."""
+    settings = LogSettings(
+        journal_file_bytes=64 * 1024,
+        journal_first_file_bytes=16 * 1024,
+        commit_bytes_max=16 * 1024,
+    )
+    harness = Harness(settings=settings).open()
+    journal, files = harness.log.journal, harness.log.files
+    assert files.preparing
+    assert journal.overloaded
+    harness.fs.fail_next_write(errno.EMFILE, "journal/")  # type: ignore[attr-defined]
+    harness.run()
+    assert files.full
+    assert not journal.overloaded
+    files.prepare()
+    assert files.preparing
+    assert not journal.overloaded
+    harness.run()
+    assert not files.full
+
+
 def test_handoff_moves_files_to_the_bucket_and_recycles_them() -> None:
     """Sealed files go to the bucket, their space is used again, every offset stays readable."""
     harness = Harness().open()
