@@ -30,6 +30,7 @@ from ister.wal.partition import Partition
 from ister.wal.sealed_runs import move_of
 
 _PASS_FILES_MAX = 8  # journal files in one pass: bounds how long it takes and what it pins
+_LOOK_EVERY_S = 1.0  # for log starts that the bucket does not know: a pass over all partitions
 _NOTHING = 1 << 62  # above every sequence
 
 
@@ -55,6 +56,7 @@ class HandoffService:
         self._held_back: dict[Partition, Backoff] = {}
         self._passed_over: set[int] = set()  # files in which only those have something left
         self._running = False
+        self._looked_at = 0.0
         self._open_sequence = 0
         self._open_since_ms = 0
         self.fenced: Fenced | None = None
@@ -142,6 +144,9 @@ class HandoffService:
             self._start(self._files_of(again), again)
             return
         files = self._due()
+        if not files and now - self._looked_at < _LOOK_EVERY_S:
+            return
+        self._looked_at = now
         sequences = {file.sequence for file in files}
         concerned = [
             partition
@@ -169,6 +174,8 @@ class HandoffService:
 
     def _due(self) -> list[JournalFile]:
         """Sealed files, oldest first, if they are worth a pass now."""
+        if not self._waiting():
+            return []
         unwritten = {
             sequence
             for partition in self._log.partitions.values()

@@ -17,6 +17,8 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Hashable, Iterator
 from functools import partial
+from itertools import islice
+from operator import length_hint
 
 from ister.metadata.catalog import Catalog
 from ister.metadata.errors import StoreOverloaded
@@ -37,6 +39,7 @@ from ister.wal.topics import Topics
 
 Pruned = Callable[[Partition, int, int], None]
 
+_SLICE = 200  # partitions in one go: appends wait for no more
 _JOBS_EVERY_S = 1.0  # looking for work costs a pass over all partitions
 _ORPHANS_EVERY_S = 3600.0
 _SNAPSHOT_EVERY_S = 60.0
@@ -72,9 +75,8 @@ class Housekeeping:
         self._write_snapshot = write_snapshot
         self._rng = rng
         self._on_error = on_error
-        self._burials = Burials(log, handoff, topics, catalog, write_snapshot, on_error)
-        stored_ms = catalog.wall_time_ms or None
-        self.clock = RetentionClock(log.clock, stored_ms)
+        self.clock = RetentionClock(log.clock, catalog.wall_time_ms or None)
+        self._burials = Burials(log, self.clock, handoff, topics, catalog, write_snapshot, on_error)
         self.on_pruned: Pruned = lambda partition, before, after: None
         self._retained_at = log.clock.monotonic()
         self._jobs_at = 0.0
@@ -98,13 +100,20 @@ class Housekeeping:
     # -- retention -------------------------------------------------------------------
 
     def retain(self) -> None:
-        """Move log starts as the topics' settings say."""
+        """Move log starts as the topics' settings say, some partitions at a time."""
+        self._retain_some(iter(list(self._log.partitions.values())))
+
+    def _retain_some(self, partitions: Iterator[Partition]) -> None:
         now_ms = self.clock.now_ms()
-        for partition in list(self._log.partitions.values()):
+        for partition in islice(partitions, _SLICE):
+            if partition.removed:
+                continue
             if partition.producers is not None and now_ms is not None:
                 partition.producers.expire(now_ms)
             if partition.settings.reliable and partition.high_watermark > partition.log_start:
                 self._retain(partition, now_ms)
+        if length_hint(partitions) and not self._log.closed:
+            self._log.driver.call_soon(lambda: self._retain_some(partitions))
 
     def _retain(self, partition: Partition, now_ms: int | None) -> None:
         settings = partition.settings
@@ -201,8 +210,8 @@ class Housekeeping:
         manifest = partition.manifest
         if manifest is None or not manifest.to_delete:
             return False
-        now_ms = self._log.clock.wall_ms()
-        return any(line.after_ms <= now_ms for line in manifest.to_delete)
+        now_ms = self.clock.now_ms()
+        return now_ms is not None and any(line.after_ms <= now_ms for line in manifest.to_delete)
 
     def _on_manifest(
         self, partition: Partition, change: Callable[[Handoff, Versioned], Versioned]

@@ -150,7 +150,7 @@ class Log:
             self._check_time(header.max_timestamp, settings, now_ms)
         producer_id = header.producer_id
         if producer_id >= 0:
-            duplicate = self._check_producer(partition, header, now_ms)
+            duplicate = self._check_producer(partition, header)
             if duplicate is not None:
                 return self._answer_duplicate(partition, duplicate, moment, done)
         if not settings.reliable:
@@ -193,14 +193,12 @@ class Log:
         if timestamp >= 0 and timestamp < now_ms - settings.timestamp_before_max_ms:
             raise InvalidTimestamp(f"timestamp {timestamp} is too far behind {now_ms}")
 
-    def _check_producer(
-        self, partition: Partition, header: batch.BatchHeader, now_ms: int
-    ) -> Duplicate | None:
+    def _check_producer(self, partition: Partition, header: batch.BatchHeader) -> Duplicate | None:
         producers = partition.producers
         if producers is None:
             producers = partition.producers = Producers(self.settings.producer_id_expiration_ms)
         found = producers.check(
-            header.producer_id, header.producer_epoch, header.base_sequence, header.count, now_ms
+            header.producer_id, header.producer_epoch, header.base_sequence, header.count
         )
         return found if type(found) is Duplicate else None
 

@@ -80,10 +80,10 @@ class Producers:
         return producer_id in self._states
 
     def check(
-        self, producer_id: int, epoch: int, base_sequence: int, count: int, now_ms: int
+        self, producer_id: int, epoch: int, base_sequence: int, count: int
     ) -> Duplicate | Next:
         """Whether this batch is new; OutOfOrderSequence, StaleProducerEpoch if it may not come."""
-        state = self._state(producer_id, now_ms)
+        state = self._states.get(producer_id)
         if state is None:
             return NEXT
         last_epoch, last_base, last_count, _, _ = _unpack_batch(state, len(state) - _BATCH_SIZE)
@@ -126,7 +126,7 @@ class Producers:
         if base_offset < self._end:
             return
         self._end = base_offset + count
-        state = self._state(producer_id, now_ms)
+        state = self._states.get(producer_id)
         batches = b"" if state is None else _still_needed(state, durable_end)
         # Out and in again: the dict stays ordered by last use.
         self._states.pop(producer_id, None)
@@ -141,7 +141,10 @@ class Producers:
             del self._states[next(iter(self._states))]
 
     def expire(self, now_ms: int) -> int:
-        """Forget producers idle for longer than the expiration; how many."""
+        """Forget producers idle for longer than the expiration; how many.
+
+        Only here does time count, so that a clock that jumped takes no duplicate for new:
+        `now_ms` is the clock of retention, which says nothing while it is not to be believed."""
         expired = []
         for producer_id, state in self._states.items():
             if not self._is_expired(state, now_ms):
@@ -207,12 +210,6 @@ class Producers:
             raise Damaged("producer state", position, f"{len(data) - position} bytes too many")
         while len(self._states) > self._producers_max:  # the limit was larger then
             del self._states[next(iter(self._states))]
-
-    def _state(self, producer_id: int, now_ms: int) -> bytes | None:
-        state = self._states.get(producer_id)
-        if state is None or self._is_expired(state, now_ms):
-            return None
-        return state
 
     def _is_expired(self, state: bytes, now_ms: int) -> bool:
         return bool(now_ms - _LAST_USE.unpack_from(state)[0] >= self._expiration_ms)

@@ -11,6 +11,7 @@ import pytest
 from ister.metadata.catalog import Catalog, Topic
 from ister.metadata.errors import StoreOverloaded, StoreUnavailable
 from ister.wal.errors import Contradiction, OffsetOutOfRange, StorageFull
+from ister.wal.log import Appended
 from ister.wal.partition import Partition
 from ister.wal.snapshot import read_snapshot
 from ister.wal.tests.broker_kit import Broker
@@ -168,6 +169,40 @@ def test_a_clock_that_jumps_deletes_nothing() -> None:
     assert broker.housekeeping.clock.paused_because is not None
     broker.ticks(70, 60)
     assert partition.log_start == 1
+
+
+def test_a_clock_that_jumps_forgets_no_producer_and_clears_no_bucket() -> None:
+    """A retry is still a duplicate, and what left a manifest keeps its grace."""
+    broker, topic, partition = opened({"retention.bytes": "1"})
+
+    def send() -> Appended:
+        return broker.append(
+            b"sent", topic_id=topic.id, producer_id=7, producer_epoch=0, base_sequence=0
+        )
+
+    assert not send().duplicate
+    hand_off(broker, topic, b"a")
+    hand_off(broker, topic, b"b")
+    broker.ticks(4, 61)
+    gone = broker.create("gone")
+    hand_off(broker, gone, b"x")
+    broker.delete(gone)
+    broker.ticks(3, 2)
+    assert partition.manifest is not None
+    doomed = partition.manifest.to_delete
+    assert doomed
+    before = objects(broker)
+    broker.clock.jump(10_000 * HOUR_MS)
+    broker.ticks(10, 60)
+    assert partition.manifest.to_delete == doomed
+    assert objects(broker) == before
+    assert gone.id in broker.catalog.tombstones
+    assert send().duplicate
+    broker.ticks(80, 60)
+    broker.ticks(10, 2)
+    assert not {*doomed} & {*partition.manifest.to_delete}
+    assert objects(broker) < before
+    assert broker.errors == []
 
 
 def test_a_jump_while_the_broker_was_down_is_seen() -> None:
