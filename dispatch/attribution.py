@@ -39,6 +39,15 @@ class Holding(NamedTuple):
     places: Iterable[tuple[str, int]]
 
 
+class Holder(NamedTuple):
+    """Who holds a partition, and since when it is known (monotonic clock)."""
+
+    member_id: str
+    client_id: str
+    host: str
+    since: float
+
+
 AMBIGUOUS = Attributed(Certainty.AMBIGUOUS)
 NO_GROUP = Attributed(Certainty.NO_GROUP)
 
@@ -51,9 +60,10 @@ class Attribution:
     def __init__(self) -> None:
         self._held: dict[_Key, dict[tuple[str, str], None]] = {}  # by (group, member)
         self._of_group: dict[str, list[tuple[_Key, str]]] = {}
+        self._since: dict[str, float] = {}
         self.version = 0
 
-    def set_group(self, group: str, holdings: Iterable[Holding]) -> None:
+    def set_group(self, group: str, holdings: Iterable[Holding], now: float = 0.0) -> None:
         """What the members of a group hold from now on."""
         self.remove_group(group)
         kept: list[tuple[_Key, str]] = []
@@ -64,9 +74,11 @@ class Attribution:
                 kept.append((key, member_id))
         if kept:
             self._of_group[group] = kept
+            self._since[group] = now
 
     def remove_group(self, group: str) -> None:
         self.version += 1
+        self._since.pop(group, None)
         for key, member_id in self._of_group.pop(group, ()):
             holders = self._held[key]
             holders.pop((group, member_id), None)
@@ -82,9 +94,16 @@ class Attribution:
         [(group, member_id)] = holders
         return Attributed(Certainty.GROUP, group, member_id)
 
-    def holders(self, group: str) -> dict[tuple[str, int], str]:
+    def groups(self) -> list[str]:
+        """Those whose members hold something."""
+        return list(self._of_group)
+
+    def holders(self, group: str) -> dict[tuple[str, int], Holder]:
         """(topic, partition) to the member that holds it."""
-        return {(key[2], key[3]): member for key, member in self._of_group.get(group, ())}
+        return {
+            (topic, partition): Holder(member, client_id, host, self._since[group])
+            for (client_id, host, topic, partition), member in self._of_group.get(group, ())
+        }
 
     def check(self) -> None:
         """What must hold; for tests."""

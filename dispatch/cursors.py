@@ -38,6 +38,7 @@ from ister.metadata.store import Store, Transaction
 
 CURSORS_MAX = 2_000_000  # about 1 GB of memory at 500 bytes each
 
+Changed: TypeAlias = "Callable[[str, Place, Cursor | None, Cursor | None], None]"
 Failures: TypeAlias = Mapping[bytes, BaseException]  # by topic id; empty: all is durable
 
 
@@ -64,6 +65,8 @@ class CursorService:
         self._count = 0  # cursors in all
         self._in_flight: defaultdict[str, Counter[Place]] = defaultdict(Counter)
         self._unsure: defaultdict[str, set[Place]] = defaultdict(set)
+        # Called with (group, place, before, now) when a cursor is durable or gone.
+        self.on_changed: Changed = _nobody
         self.rewinds = 0  # commits below the cursor there was
         self.write_errors = 0  # commits and deletions that the store did not confirm
         for key, cursor, _ in load_cursors(store):
@@ -101,6 +104,24 @@ class CursorService:
             for place, cursor in cursors.items():
                 if place.topic_id in known:
                     yield group, place, cursor
+
+    def at(self, place: Place) -> list[tuple[str, Cursor]]:
+        """Every group's cursor at one place."""
+        return [
+            (group, cursors[place]) for group, cursors in self._groups.items() if place in cursors
+        ]
+
+    def places(self, group: str) -> set[Place]:
+        """Where the group has a cursor in memory."""
+        return set(self._groups.get(group, ()))
+
+    def known(self, group: str, place: Place) -> Cursor | None:
+        """The cursor in memory, as it is; `fetch` makes sure first."""
+        return self._groups.get(group, {}).get(place)
+
+    def is_in_flight(self, group: str, place: Place) -> bool:
+        """Whether a commit or a deletion of this cursor is on its way to the store."""
+        return place in self._in_flight.get(group, ())
 
     def __len__(self) -> int:
         return self._count
@@ -264,15 +285,19 @@ class CursorService:
 
     def _set(self, group: str, place: Place, cursor: Cursor) -> None:
         cursors = self._groups.setdefault(group, {})
-        self._count += place not in cursors
+        before = cursors.get(place)
+        self._count += before is None
         cursors[place] = cursor
+        self.on_changed(group, place, before, cursor)
 
     def _drop(self, group: str, place: Place) -> None:
         cursors = self._groups.get(group)
-        if cursors is not None and cursors.pop(place, None) is not None:
+        before = None if cursors is None else cursors.pop(place, None)
+        if before is not None:
             self._count -= 1
             if not cursors:
                 del self._groups[group]
+            self.on_changed(group, place, before, None)
 
     def _count_in_flight(self, group: str, places: Iterable[Place], change: int) -> None:
         counts = self._in_flight[group]
@@ -289,6 +314,10 @@ class CursorService:
         assert self._count == sum(len(cursors) for cursors in self._groups.values())
         assert all(self._in_flight.values())
         assert all(self._unsure.values())
+
+
+def _nobody(_: str, __: Place, ___: Cursor | None, ____: Cursor | None) -> None:
+    pass
 
 
 class _Gathering:

@@ -27,6 +27,7 @@ class Delivery:
         self.counts = Counts()
         self.stalls = Histogram()  # from durable to answered, of reads that waited
         self.worst_stall_s = 0.0
+        self.hydrations = Histogram()  # loading all cursors
         self.recreations = 0
 
     # -- parked reads tell ---------------------------------------------------------------

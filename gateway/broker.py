@@ -12,11 +12,16 @@ from collections.abc import Callable
 from ister.dispatch.attribution import Attribution
 from ister.dispatch.cursors import CursorService
 from ister.dispatch.delivery import Delivery
+from ister.dispatch.events import GROUP_RESUMED, Events
 from ister.dispatch.heartbeat import Heartbeat
 from ister.dispatch.notifier import Notifier
 from ister.dispatch.parked import Call as Step
 from ister.dispatch.parked import ParkedReads
+from ister.dispatch.passed import PassedCursors
+from ister.dispatch.sent import Sent
+from ister.dispatch.subscriptions import Subscriptions
 from ister.gateway.app import TICK_S, Options, Report, Storage
+from ister.gateway.coordinator.holdings import holdings
 from ister.gateway.coordinator.offsets import OffsetService
 from ister.gateway.coordinator.service import GroupService
 from ister.gateway.fetch_sessions import FetchSessions
@@ -33,6 +38,8 @@ from ister.wal.log import Listener as Hints
 from ister.wal.log import Log
 from ister.wal.partition import Partition
 
+# Cursors that one line of the log names when a group goes on.
+RESUMED_TOLD_MAX = 100
 # How long clients may take to be answered when the broker stops.
 SETTLE_S = 5.0
 _SETTLE_STEP_S = 0.005
@@ -61,14 +68,16 @@ class Broker:
         self.storage = Storage(options, report)
         storage = self.storage
         timer = LoopTimer(asyncio.get_running_loop())
-        self.delivery = Delivery(storage.catalog, Attribution())
+        self.attribution = Attribution()
+        self.delivery = Delivery(storage.catalog, self.attribution)
         self.parked = ParkedReads(storage.clock, timer, settings.parked_fetches_max, self.delivery)
         self.notifier = Notifier(
             self.parked.wake, self.parked.waiting, storage.clock, timer, storage.rng
         )
         self.hints: Hints = self.notifier.notify  # a seam for faults
-        self.heartbeat = Heartbeat(self.parked, storage.clock, timer)
+        began = storage.clock.monotonic()
         self.cursors = CursorService(storage.store, storage.commits, storage.catalog)
+        self.delivery.hydrations.observe(storage.clock.monotonic() - began)
         self.groups = GroupService(
             storage.store,
             storage.commits,
@@ -77,6 +86,30 @@ class Broker:
             storage.rng,
             coordinator_settings(settings),
         )
+        self.events = Events(storage.clock)
+        self.sent = Sent(self.attribution, storage.catalog, storage.clock)
+        self.passed = PassedCursors(
+            self.cursors,
+            storage.log.partitions,
+            storage.catalog,
+            storage.clock,
+            self.events,
+            self.groups.is_live,
+        )
+        self.subscriptions = Subscriptions(
+            self.cursors,
+            storage.log.partitions,
+            storage.catalog,
+            self.attribution,
+            self.sent,
+            self.passed,
+            self.parked,
+            self.delivery.counts,
+            self.events,
+            storage.clock,
+        )
+        self.heartbeat = Heartbeat(self.parked, storage.clock, timer, self.subscriptions.compare)
+        self.resumed: set[str] = set()  # groups whose members hold something
         self.fetch_sessions = FetchSessions(
             settings.fetch_session_slots,
             settings.fetch_session_partitions_max,
@@ -94,6 +127,7 @@ class Broker:
             parked=self.parked,
             fetch_sessions=self.fetch_sessions,
             delivery=self.delivery,
+            sent=self.sent,
             groups=self.groups,
             offsets=OffsetService(self.groups, self.cursors, storage.clock),
             cursors=self.cursors,
@@ -106,6 +140,11 @@ class Broker:
         self.server = Server(
             settings, Router(self.context), storage.clock, lambda: journal.overloaded
         )
+        self.subscriptions.begin(self.heartbeat)
+        self.passed.hydrate()
+        self.groups.on_members_changed = self._members_changed
+        for group in self.groups.list_groups():
+            self._members_changed(group.id)
         storage.log.listener = self._moved
         storage.topics.on_deleted = self._deleted(storage.topics.on_deleted)
 
@@ -130,6 +169,11 @@ class Broker:
         self.storage.tick()
         self.groups.tick(self.groups.now_ms())
         self.notifier.watch()
+        self.sent.tick()
+        minutes = self.settings.offsets_retention_minutes
+        self.passed.tick(
+            self.storage.housekeeping.clock.now_ms() if minutes else None, minutes * 60_000
+        )
         self.server.tick()
 
     async def run(self) -> None:
@@ -167,12 +211,36 @@ class Broker:
         """A commit is durable: hints, nothing more; who is woken is woken later."""
         self.parked.moved(partitions)
         self.hints(partitions)
+        self.passed.moved(partitions)
         self.server.committed()
+
+    def _members_changed(self, group_id: str) -> None:
+        group = self.groups.group(group_id)
+        held = holdings(group)
+        self.attribution.set_group(group_id, held, self.storage.clock.monotonic())
+        self.passed.group_changed(group_id)
+        if not held:
+            self.resumed.discard(group_id)
+        elif group is not None and group_id not in self.resumed:
+            self.resumed.add(group_id)
+            self._resumed(group_id, group.generation)
+
+    def _resumed(self, group_id: str, generation: int) -> None:
+        """A group goes on from its cursors: say where."""
+        topics = self.storage.catalog.topics_by_id
+        offsets = {}
+        for place in sorted(self.cursors.places(group_id))[:RESUMED_TOLD_MAX]:
+            cursor = self.cursors.known(group_id, place)
+            if cursor is not None and place.topic_id in topics:
+                offsets[f"{topics[place.topic_id].name}-{place.partition}"] = cursor.offset
+        if offsets:
+            self.events.tell(GROUP_RESUMED, group=group_id, generation=generation, offsets=offsets)
 
     def _deleted(self, following: Callable[[Tombstone], None]) -> Callable[[Tombstone], None]:
         def deleted(tombstone: Tombstone) -> None:
             self.cursors.forget_topic(tombstone.id)
-            self.delivery.forget_topic(tombstone.id)
+            for part in (self.delivery, self.subscriptions, self.passed, self.sent):
+                part.forget_topic(tombstone.id)
             self.parked.wake_topic(tombstone.id)
             following(tombstone)
 

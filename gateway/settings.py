@@ -103,6 +103,8 @@ class BrokerSettings:
         "group.max.session.timeout.ms", 1_800_000, 1, _INT32_MAX
     )
     group_max_size: int = _number("group.max.size", 10_000, 1, _INT32_MAX)
+    # Cursors of a group that has been empty for so long are forgotten; 0: as long as their topic.
+    offsets_retention_minutes: int = _number("offsets.retention.minutes", 0, 0, _INT32_MAX)
     offset_metadata_max_bytes: int = _number("offset.metadata.max.bytes", 4_096, 0, _INT32_MAX)
 
     # The log.

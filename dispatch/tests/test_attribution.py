@@ -8,6 +8,7 @@ from ister.dispatch.attribution import (
     Attributed,
     Attribution,
     Certainty,
+    Holder,
     Holding,
 )
 
@@ -23,7 +24,7 @@ def one(group: str, member: str = "m", client: str = "app", partition: int = 0) 
 def test_exactly_one_member_of_one_group() -> None:
     index = one("g")
     assert index.find("app", HOST, "orders", 0) == Attributed(Certainty.GROUP, "g", "m")
-    assert index.holders("g") == {("orders", 0): "m"}
+    assert index.holders("g") == {("orders", 0): Holder("m", "app", HOST, 0.0)}
 
 
 def test_anything_else_is_no_group() -> None:

@@ -95,6 +95,7 @@ class Members:
         self.unsynced: set[str] = set()  # members that have not synced in this generation
         self.waiting_to_join = 0  # members with a join token
         self._support: Counter[str] = Counter()  # protocol name: members that have it
+        self.changes = 0  # of who is here and what they hold
 
     def __len__(self) -> int:
         return len(self.by_id)
@@ -122,6 +123,7 @@ class Members:
 
     def add(self, member: Member) -> None:
         assert member.id not in self.by_id
+        self.changes += 1
         self.by_id[member.id] = member
         self.pending.pop(member.id, None)
         self._support.update(_names(member.protocols))
@@ -133,6 +135,7 @@ class Members:
 
     def remove(self, member: Member) -> None:
         assert not member.waits, "answer it first"
+        self.changes += 1
         del self.by_id[member.id]
         self.unsynced.discard(member.id)
         self._withdraw(member.protocols)
@@ -145,6 +148,7 @@ class Members:
         """The same member under a new id: everything else stays, the assignment too."""
         assert not old.waits, "answer it first"
         assert old.instance_id is not None
+        self.changes += 1
         new = replace(old, id=new_id, is_new=False)
         del self.by_id[old.id]
         self.by_id[new_id] = new

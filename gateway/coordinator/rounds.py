@@ -282,6 +282,7 @@ class Rounds:
 
     def _assign(self, assignments: Mapping[str, bytes], now_ms: int) -> None:
         self._assigning = None
+        self.members.changes += 1
         for member in self.members:
             member.assignment = assignments.get(member.id, b"")
         self._move_to(GroupState.STABLE, now_ms)
@@ -331,6 +332,7 @@ class Rounds:
 
     def _answer_syncs(self, error: CoordinatorError | None, now_ms: int) -> None:
         """Everybody who waits; with an error nobody has an assignment any more."""
+        self.members.changes += error is not None
         for member in self.members:
             if error is not None:
                 member.assignment = b""

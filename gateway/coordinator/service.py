@@ -94,6 +94,9 @@ class GroupService:
         self._timers = Timers()
         self._queue: deque[tuple[Group, Effect]] = deque()
         self._performing = False
+        self._seen: dict[str, int] = {}  # changes of members that were told of
+        # Members came or went, or hold something else; also when the group itself is gone.
+        self.on_members_changed: Callable[[str], None] = lambda _: None
         self.closed = False
         for key, entry in store.scan(GROUPS):
             self._restore(group_of(key), decode_group(key, entry.value))
@@ -149,6 +152,11 @@ class GroupService:
 
     def group(self, group_id: str) -> Group | None:
         return self._groups.get(group_id)
+
+    def is_live(self, group_id: str) -> bool:
+        """Whether it has members."""
+        group = self._groups.get(group_id)
+        return group is not None and len(group.members) > 0
 
     def describe(self, group_id: str) -> GroupDescription | None:
         """None: there is no such group."""
@@ -282,6 +290,8 @@ class GroupService:
     def _perform(self, group: Group, effects: list[Effect]) -> None:
         self._queue.extend((group, effect) for effect in effects)
         self._arm(group)
+        if self._seen.get(group.id) != group.members.changes:
+            self._tell_members(group)
         if self._performing:
             return  # an answer brought this: those before it go first
         self._performing = True
@@ -298,6 +308,14 @@ class GroupService:
             raise failures[0]
         if failures:
             raise ExceptionGroup("answers of groups failed", failures)
+
+    def _tell_members(self, group: Group) -> None:
+        if self._groups.get(group.id) is group:
+            self._seen[group.id] = group.members.changes
+        else:
+            self._seen.pop(group.id, None)
+        if not self.closed:
+            self.on_members_changed(group.id)
 
     def _perform_one(self, group: Group, effect: Effect) -> None:
         if isinstance(effect, Persist):

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from ister.dispatch.cursors import CursorService
 from ister.dispatch.delivery import Delivery
 from ister.dispatch.parked import ParkedReads, Timer
+from ister.dispatch.sent import Sent
 from ister.gateway.coordinator.offsets import OffsetService
 from ister.gateway.coordinator.service import GroupService
 from ister.gateway.fetch_sessions import FetchSessions
@@ -38,6 +39,7 @@ class Context:
     parked: ParkedReads
     fetch_sessions: FetchSessions
     delivery: Delivery
+    sent: Sent
     groups: GroupService
     offsets: OffsetService
     cursors: CursorService

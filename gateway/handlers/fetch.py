@@ -289,6 +289,7 @@ class _Fetch(ParkedRead):
         if call.over:
             return
         call.on_gone = None
+        self._note_sent()
         results = [(place.wanted, self._result(place)) for place in self._places]
         now = call.context.clock.monotonic()
         error, session_id, told = self._plan.finish(results, now)
@@ -303,6 +304,17 @@ class _Fetch(ParkedRead):
         first = int(error) or next((each.error_code for _, each in told if each.error_code), 0)
         body = codec.write_response(call.version, session_id, list(topics.items()), int(error))
         call.send(body, first)
+
+    def _note_sent(self) -> None:
+        """Evidence of what was sent, and that this client reads here."""
+        sent = self._call.context.sent
+        for place in self._places:
+            partition, chunk = place.partition, place.chunk
+            if partition is not None and not place.error:
+                row = sent.fetched(self.client_id, self.host, partition)
+                if chunk is not None and chunk.size:
+                    first = max(place.asked.fetch_offset, chunk.first_offset)
+                    sent.sent(row, first, chunk.next_offset)
 
     def _one(self, session_id: int, topic: Topic, result: FetchResult) -> list[Buffer]:
         """The body for one partition; of one pass the same records are encoded once."""

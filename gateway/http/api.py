@@ -11,7 +11,7 @@ import msgspec
 from aiohttp import web
 
 from ister.gateway.broker import Broker
-from ister.gateway.http import views_groups, views_node, views_topics
+from ister.gateway.http import views_groups, views_node, views_subscriptions, views_topics
 
 
 def add(routes: web.RouteTableDef, core: Broker) -> None:
@@ -30,6 +30,12 @@ def add(routes: web.RouteTableDef, core: Broker) -> None:
     @routes.get("/api/v1/groups/{group}")
     async def group(request: web.Request) -> web.Response:
         return answer(views_groups.group_detail(core, request.match_info["group"]))
+
+    @routes.get("/api/v1/subscriptions")
+    async def subscriptions(request: web.Request) -> web.Response:
+        after, limit = page(request, views_subscriptions.SUBSCRIPTIONS_MAX)
+        group = request.query.get("group")
+        return answer(views_subscriptions.subscription_list(core, after, limit, group))
 
     @routes.get("/api/v1/handoff")
     async def handoff(_: web.Request) -> web.Response:

@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from ister.gateway.broker import Broker
-from ister.gateway.http import metrics_cursors, metrics_log, metrics_wire
+from ister.gateway.http import metrics_cursors, metrics_delivery, metrics_log, metrics_wire
 from ister.gateway.http.families import Family, metric
 
 Collector = Callable[[Broker], Iterable[Family]]
@@ -24,6 +24,7 @@ COLLECTORS: Final[tuple[Collector, ...]] = (
     metrics_wire.collect,
     metrics_log.collect,
     metrics_cursors.collect,
+    metrics_delivery.collect,
 )
 
 
