@@ -2,7 +2,7 @@
 
 `python -m deploy.settings_page` writes it. Names, defaults and limits come from
 `gateway/settings.py` and `gateway/topic_configs.py`; what a setting means comes from
-`settings.toml`.
+`settings.toml`, or from the comment above it in the code.
 """
 
 from __future__ import annotations
@@ -12,11 +12,13 @@ from dataclasses import Field
 from pathlib import Path
 from typing import Any
 
+from ister.gateway import settings
 from ister.gateway.settings import BY_NAME, TOPIC_DEFAULTS
 from ister.gateway.topic_configs import TOPIC_CONFIGS
 
 FOLDER = Path(__file__).parent
 PAGE = FOLDER.parent / "docs" / "configuration.md"
+_BY_ATTRIBUTE = {setting.name: name for name, setting in BY_NAME.items()}
 _UNLIMITED = 2**31 - 1  # an upper end from here on is the width of the number, not a limit
 
 _HEAD = """\
@@ -81,18 +83,36 @@ def meanings() -> dict[str, dict[str, str]]:
 
 
 def page() -> str:
-    broker, topic = meanings()["broker"], meanings()["topic"]
+    broker, topic = {**_comments(), **meanings()["broker"]}, meanings()["topic"]
     rows = [
         _row(f"`{name}`", _value(setting.default), _allowed(setting), broker[name])
         for name, setting in BY_NAME.items()
     ]
     topic_rows = [
-        _row(f"`{name}`", _topic_default(name), "no" if config.fixed else "yes", topic[name])
+        _row(
+            f"`{name}`", _topic_default(name), "no" if config.fixed else "yes", topic.get(name, "")
+        )
         for name, config in TOPIC_CONFIGS.items()
         if config.effect
     ]
     idle = ", ".join(f"`{name}`" for name, config in TOPIC_CONFIGS.items() if not config.effect)
     return "".join([_HEAD, _BROKER, *rows, _TOPIC, *topic_rows, _IDLE, idle, ".\n"])
+
+
+def _comments() -> dict[str, str]:
+    """What stands above each broker setting in the code, by its public name."""
+    lines = Path(settings.__file__).read_text().splitlines()
+    found = {}
+    comment: list[str] = []
+    for line in map(str.strip, lines):
+        if line.startswith("# "):
+            comment.append(line[2:])
+            continue
+        attribute = line.partition(":")[0]
+        if attribute in _BY_ATTRIBUTE:
+            found[_BY_ATTRIBUTE[attribute]] = " ".join(comment)
+        comment = []
+    return found
 
 
 def _row(*cells: str) -> str:
@@ -103,8 +123,7 @@ def _topic_default(name: str) -> str:
     attribute = TOPIC_DEFAULTS.get(name)
     if attribute is None:
         return _value(TOPIC_CONFIGS[name].default)
-    broker_name = next(each for each, setting in BY_NAME.items() if setting.name == attribute)
-    return f"the broker's `{broker_name}`"
+    return f"the broker's `{_BY_ATTRIBUTE[attribute]}`"
 
 
 def _value(default: Any) -> str:
