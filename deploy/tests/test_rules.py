@@ -11,6 +11,8 @@ import yaml
 
 from compat_tests.tools import ToolMissing, promtool
 from deploy.tests import promql
+from ister.gateway.http.metrics import collect, render
+from ister.testing import Broker
 
 ROOT = Path(__file__).parents[2]
 PROMETHEUS = ROOT / "deploy" / "prometheus"
@@ -45,14 +47,27 @@ ALERTS = pytest.mark.parametrize("alert", _alerts(), ids=lambda alert: alert["al
 )
 def test_promtool(command: tuple[str, ...]) -> None:
     """Prometheus' own tool finds the files right, and the cases come out as written."""
-    try:
-        program = promtool()
-    except ToolMissing as reason:
-        pytest.skip(f"no promtool here: {reason}")
     result = subprocess.run(
-        [program, *command], cwd=PROMETHEUS, capture_output=True, text=True, check=False
+        [_promtool(), *command], cwd=PROMETHEUS, capture_output=True, text=True, check=False
     )
     assert result.returncode == 0, result.stdout + result.stderr
+
+
+def test_promtool_reads_the_metrics() -> None:
+    """What a broker answers to a scrape is well formed, and its names keep to the rules."""
+    with Broker() as broker:
+        text = render(broker.call(collect))
+    result = subprocess.run(
+        [_promtool(), "check", "metrics"], input=text, capture_output=True, check=False
+    )
+    assert (result.returncode, result.stderr) == (0, b"")
+
+
+def _promtool() -> Path:
+    try:
+        return promtool()
+    except ToolMissing as reason:
+        pytest.skip(f"no promtool here: {reason}")
 
 
 @ALERTS
