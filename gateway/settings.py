@@ -157,6 +157,8 @@ class BrokerSettings:
         return http_listen.parse(self.http)
 
 
+# Shown as being set, never with their value.
+SECRETS = frozenset({"ister.http.token"})
 BY_NAME = {each.metadata["name"]: each for each in fields(BrokerSettings)}
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import typer
 
 import ister
-from ister.gateway.cli import archive, consume, group, log, produce, serve, topic
+from ister.gateway.cli import archive, config, consume, doctor, group, log, produce, serve, topic
 
 app = typer.Typer(
     help="Ister: a Kafka broker that you install with pip.",
@@ -23,6 +23,8 @@ app.add_typer(topic.app, name="topic")
 app.add_typer(group.app, name="group")
 app.command("produce")(produce.produce)
 app.command("consume")(consume.consume)
+app.command("config")(config.config)
+app.command("doctor")(doctor.doctor)
 app.add_typer(log.app, name="log")
 app.add_typer(archive.app, name="archive")
 

@@ -8,10 +8,9 @@ from typing import Any
 import ister
 from ister.gateway.broker import Broker
 from ister.gateway.http.problems import problems
-from ister.gateway.settings import BrokerSettings
+from ister.gateway.settings import SECRETS, BrokerSettings
 
 CLIENTS_MAX = 1_000  # shown; the count is of all
-_SECRET = "ister.http.token"  # noqa: S105 - the name of a setting
 
 
 def node_list(core: Broker) -> dict[str, Any]:
@@ -70,7 +69,7 @@ def settings_rows(settings: BrokerSettings) -> list[dict[str, Any]]:
     for each in fields(BrokerSettings):
         name = each.metadata["name"]
         value = getattr(settings, each.name)
-        if name == _SECRET and value:
+        if name in SECRETS and value:
             value = "(set)"
         rows.append({"name": name, "value": value, "default": value == each.default})
     return rows

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 
@@ -58,3 +59,26 @@ def test_an_unknown_command_is_a_usage_error():
     assert result.returncode == 2
     assert result.stdout == ""
     assert "bogus" in result.stderr
+
+
+def test_config_shows_every_setting_with_its_origin(tmp_path, monkeypatch):
+    """File, environment and --set, later wins; a secret is not shown."""
+    monkeypatch.setenv("ISTER_NUM_PARTITIONS", "5")
+    file = tmp_path / "ister.toml"
+    file.write_text("num.partitions = 2\nnode.id = 7\nister.http.token = 'hush'\n")
+    result = run("config", "--config", str(file), "--set", "log.retention.ms=1000", "--json")
+    assert result.returncode == 0, result.stderr
+    rows = {row["name"]: (row["value"], row["origin"]) for row in json.loads(result.stdout)}
+    assert rows["node.id"] == (7, str(file))
+    assert rows["num.partitions"] == (5, "environment variable ISTER_NUM_PARTITIONS")
+    assert rows["log.retention.ms"] == (1000, "--set")
+    assert rows["message.max.bytes"] == (1_048_588, "default")
+    assert rows["ister.http.token"] == ("(set)", str(file))
+    assert "hush" not in result.stdout
+
+
+def test_config_lists_everything_that_is_wrong():
+    """Exit 2, one line each."""
+    result = run("config", "--set", "a=1", "--set", "num.partitions=0")
+    assert result.returncode == 2
+    assert len(result.stderr.splitlines()) == 2
