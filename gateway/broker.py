@@ -26,6 +26,7 @@ from ister.gateway.coordinator.offsets import OffsetService
 from ister.gateway.coordinator.service import GroupService
 from ister.gateway.fetch_sessions import FetchSessions
 from ister.gateway.handlers.context import Context
+from ister.gateway.key_checks import KeyChecks
 from ister.gateway.listeners import Address, Listener
 from ister.gateway.producer_ids import ProducerIds
 from ister.gateway.request_stats import RequestStats
@@ -124,6 +125,7 @@ class Broker:
             catalog=storage.catalog,
             topics=TopicAdmin(storage.topics, storage.catalog, storage.log, timer),
             producer_ids=ProducerIds(storage.catalog, storage.commits),
+            key_checks=KeyChecks(storage.driver),
             parked=self.parked,
             fetch_sessions=self.fetch_sessions,
             delivery=self.delivery,

@@ -26,6 +26,7 @@ from ister.gateway.handlers.api import Call
 from ister.gateway.listeners import Listener
 from ister.gateway.protocol.errors import ProtocolError
 from ister.gateway.protocol.headers import Request
+from ister.gateway.refused import Refused
 from ister.gateway.router import overlaps
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self.host = ""
         self.peer = ""
         self.fetches = 0
+        self.refused = Refused()
         self.dirty = False
         self.stalled = False  # on the server's list of those that wait to read on
         self.can_write = True
@@ -137,7 +139,9 @@ class ClientConnection(asyncio.BufferedProtocol):
                 self._queue.extend(more)
         finally:
             self._pumping = False
-        if self._core.error is not None and not self._running and not self._queue:
+        if self.refused and self.is_settled:
+            self.refused.all_answered()
+        if self._core.error is not None and self.is_settled:
             self._end(self._core.error)
         else:
             self.check_reading()

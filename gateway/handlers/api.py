@@ -15,6 +15,7 @@ from ister.gateway.connection import Slot
 from ister.gateway.listeners import Listener
 from ister.gateway.protocol.api import ApiKey
 from ister.gateway.protocol.headers import Request
+from ister.gateway.refused import Refused
 from ister.gateway.request_stats import first_error
 
 if TYPE_CHECKING:
@@ -37,6 +38,10 @@ class Client(Protocol):
     @property
     def answer_bytes_max(self) -> int:
         """How much data an answer may carry now."""
+
+    @property
+    def refused(self) -> Refused:
+        """Batches that had no room."""
 
     fetches: int  # that came so far: which partition a fetch reads first depends on it
 

@@ -14,6 +14,7 @@ from ister.dispatch.sent import Sent
 from ister.gateway.coordinator.offsets import OffsetService
 from ister.gateway.coordinator.service import GroupService
 from ister.gateway.fetch_sessions import FetchSessions
+from ister.gateway.key_checks import KeyChecks
 from ister.gateway.producer_ids import ProducerIds
 from ister.gateway.request_stats import RequestStats
 from ister.gateway.settings import BrokerSettings
@@ -36,6 +37,7 @@ class Context:
     catalog: Catalog
     topics: TopicAdmin
     producer_ids: ProducerIds
+    key_checks: KeyChecks
     parked: ParkedReads
     fetch_sessions: FetchSessions
     delivery: Delivery

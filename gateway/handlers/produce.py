@@ -3,7 +3,9 @@
 acks=-1 answers when the batch is durable (topic setting `ister.durability=os`: written),
 acks=1 when it is written, acks=0 never; an error under acks=0 ends the connection, as
 there is no other way to tell. Requests of one connection overlap: appends happen in the
-order of arrival, answers leave in that order too. Versions 0-2 are advertised and not
+order of arrival, answers leave in that order too. A batch that was refused because there is
+no room takes with it what the same connection has sent behind it (`refused.py`). Records
+of a compacted topic must have keys (`key_checks.py`). Versions 0-2 are advertised and not
 served, because librdkafka before 2.12 does not compress when told of a minimum of 3
 (KAFKA-18659); such a request ends its connection, as it does on Kafka 4.
 
@@ -25,7 +27,9 @@ from ister.gateway.protocol.produce import (
     write_one,
     write_response,
 )
-from ister.wal.errors import LogError, UnsupportedCodec
+from ister.wal.errors import LogError, StorageFull, UnknownPartition, UnsupportedCodec
+from ister.wal.fs import Buffer
+from ister.wal.journal import Waiter
 from ister.wal.log import Appended, Moment
 from ister.wal.partition import Partition
 
@@ -35,13 +39,14 @@ _ZSTD_FROM = 7
 _UNKNOWN_NAME = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 _UNKNOWN_ID = int(ErrorCode.UNKNOWN_TOPIC_ID)
 _EMPTY = memoryview(b"")
+_Topics = list[tuple[Topic, list[tuple[int, memoryview | None]]]]
 
 
 def handle(call: Call, request: ProduceRequest) -> None:
     acks = request.acks
     topics = request.topics
     if acks == 0:
-        _append_silently(call, request)
+        _Silent(call).append(topics)
         return
     call.owe()
     if acks not in (-1, 1):
@@ -60,28 +65,6 @@ def handle(call: Call, request: ProduceRequest) -> None:
         _Many(call, topics).append(acks)
 
 
-def _append_silently(call: Call, request: ProduceRequest) -> None:
-    for topic, partitions in request.topics:
-        for index, data in partitions:
-            partition = _find(call, topic, index)
-            if partition is None:
-                call.no_reply()
-                call.client.drop(f"acks=0: no partition {index} of {topic!r}")
-                return
-            try:
-                _check_codec(call, data)
-                call.context.log.append(partition, data or _EMPTY, Moment.APPENDED, _ignore)
-            except LogError as error:
-                call.no_reply()
-                call.client.drop(f"acks=0: {error}")
-                return
-    call.no_reply()
-
-
-def _ignore(_: LogError | None) -> None:
-    pass
-
-
 def _find(call: Call, topic: Topic, index: int) -> Partition | None:
     context = call.context
     if isinstance(topic, str):
@@ -98,11 +81,34 @@ def _unknown(call: Call, topic: Topic) -> int:
     return _UNKNOWN_NAME
 
 
-def _check_codec(call: Call, data: memoryview | None) -> None:
-    if call.version >= _ZSTD_FROM or data is None or len(data) <= _ATTRIBUTES_LOW_BYTE:
-        return
-    if data[_ATTRIBUTES_LOW_BYTE] & _CODEC_MASK == _ZSTD:
+def _append(
+    call: Call, partition: Partition, data: Buffer, moment: Moment, done: Waiter
+) -> Appended:
+    """Append, or LogError: also for what comes behind a batch that had no room."""
+    if call.version < _ZSTD_FROM and _codec(data) == _ZSTD:
         raise UnsupportedCodec(f"zstd needs Produce version {_ZSTD_FROM}")
+    refused = call.client.refused
+    if refused.is_behind(partition, data):
+        raise StorageFull("a batch before this one was refused: send that one first")
+    try:
+        return call.context.log.append(partition, data, moment, done)
+    except StorageFull:
+        refused.note(partition, data)
+        raise
+
+
+def _codec(data: Buffer) -> int:
+    if len(data) <= _ATTRIBUTES_LOW_BYTE:
+        return 0
+    return data[_ATTRIBUTES_LOW_BYTE] & _CODEC_MASK
+
+
+def _when_keyed(call: Call, partition: Partition, data: Buffer, then: Waiter) -> None:
+    """At once, unless the topic wants keys and that takes time to see."""
+    if partition.settings.compact:
+        call.context.key_checks.check(partition, data, then)
+    else:
+        then(None)
 
 
 def _moment(call: Call, partition: Partition, acks: int) -> Moment:
@@ -114,16 +120,79 @@ def _moment(call: Call, partition: Partition, acks: int) -> Moment:
     return Moment.DURABLE
 
 
+class _Silent:
+    """acks=0: over when everything is appended; an error ends the connection."""
+
+    __slots__ = ("_call", "_left")
+
+    def __init__(self, call: Call) -> None:
+        self._call = call
+        self._left = 1
+
+    def append(self, topics: _Topics) -> None:
+        for topic, partitions in topics:
+            for index, data in partitions:
+                self._append(topic, index, data or _EMPTY)
+        self._settled(None)
+
+    def _append(self, topic: Topic, index: int, data: Buffer) -> None:
+        call = self._call
+        if call.over:
+            return
+        partition = _find(call, topic, index)
+        self._left += 1
+        if partition is None:
+            self._settled(UnknownPartition(f"no partition {index} of {topic!r}"))
+            return
+        known = partition
+
+        def keyed(error: LogError | None) -> None:
+            if error is None:
+                try:
+                    _append(call, known, data, Moment.APPENDED, _ignore)
+                except LogError as refusal:
+                    error = refusal
+            self._settled(error)
+
+        _when_keyed(call, partition, data, keyed)
+
+    def _settled(self, error: LogError | None) -> None:
+        call = self._call
+        self._left -= 1
+        if call.over:
+            return
+        if error is not None:
+            call.no_reply()
+            call.client.drop(f"acks=0: {error}")
+        elif self._left == 0:
+            call.no_reply()
+
+
+def _ignore(_: LogError | None) -> None:
+    pass
+
+
 class _One:
     """The usual request: one batch."""
 
-    __slots__ = ("_appended", "_call", "_early", "_index", "_partition", "_topic")
+    __slots__ = (
+        "_appended",
+        "_call",
+        "_data",
+        "_early",
+        "_index",
+        "_moment",
+        "_partition",
+        "_topic",
+    )
 
     def __init__(self, call: Call, topic: Topic, index: int) -> None:
         self._call = call
         self._topic = topic
         self._index = index
         self._partition: Partition | None = None
+        self._data: Buffer = _EMPTY
+        self._moment = Moment.DURABLE
         self._appended: Appended | None = None
         self._early = False
 
@@ -135,13 +204,21 @@ class _One:
             body = write_one(call.version, self._topic, self._index, code, -1, -1, -1)
             call.send((body,), code)
             return
-        try:
-            _check_codec(call, data)
-            self._appended = call.context.log.append(
-                partition, data or _EMPTY, _moment(call, partition, acks), self._done
-            )
-        except LogError as error:
+        self._data = data or _EMPTY
+        self._moment = _moment(call, partition, acks)
+        _when_keyed(call, partition, self._data, self._keyed)
+
+    def _keyed(self, error: LogError | None) -> None:
+        partition = self._partition
+        assert partition is not None
+        if error is not None:
             self._refuse(error)
+            return
+        data, self._data = self._data, _EMPTY
+        try:
+            self._appended = _append(self._call, partition, data, self._moment, self._done)
+        except LogError as refusal:
+            self._refuse(refusal)
             return
         if self._early:
             self._done(None)
@@ -176,9 +253,7 @@ class _Many:
 
     __slots__ = ("_call", "_left", "_results", "_topics")
 
-    def __init__(
-        self, call: Call, topics: list[tuple[Topic, list[tuple[int, memoryview | None]]]]
-    ) -> None:
+    def __init__(self, call: Call, topics: _Topics) -> None:
         self._call = call
         self._topics = topics
         self._left = 1
@@ -208,24 +283,32 @@ class _Many:
             results[place] = PartitionResult(index, _unknown(call, topic))
             return
 
+        known, batch, moment = partition, data or _EMPTY, _moment(call, partition, acks)
+
         def done(error: LogError | None) -> None:
             if error is not None:
-                results[place] = _refusal(index, error, partition)
+                results[place] = _refusal(index, error, known)
+            self._settled()
+
+        def keyed(error: LogError | None) -> None:
+            if error is not None:
+                done(error)
+                return
+            self._left += 1  # while it is being appended, `done` may be called
+            try:
+                appended = _append(call, known, batch, moment, done)
+            except LogError as refusal:
+                self._left -= 1
+                done(refusal)
+                return
+            if not results[place].error_code:
+                results[place] = PartitionResult(
+                    index, 0, appended.base_offset, appended.append_time_ms, known.log_start
+                )
             self._settled()
 
         self._left += 1
-        try:
-            _check_codec(call, data)
-            appended = call.context.log.append(
-                partition, data or _EMPTY, _moment(call, partition, acks), done
-            )
-        except LogError as error:
-            results[place] = _refusal(index, error, partition)
-            self._left -= 1
-            return
-        results[place] = PartitionResult(
-            index, 0, appended.base_offset, appended.append_time_ms, partition.log_start
-        )
+        _when_keyed(call, partition, batch, keyed)
 
     def _settled(self) -> None:
         self._left -= 1
