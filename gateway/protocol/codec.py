@@ -70,15 +70,21 @@ class Codec(Generic[M]):
         self._write = write
 
     def read(
-        self, data: bytes | bytearray | memoryview, version: int, items_max: int = ITEMS_MAX
+        self,
+        data: bytes | bytearray | memoryview,
+        version: int,
+        items_max: int = ITEMS_MAX,
+        *,
+        exact: bool = True,
     ) -> M:
-        """The message that fills `data` exactly, or `ProtocolError`."""
+        """The message that fills `data`, or only begins it if not `exact`; or `ProtocolError`."""
         self._check(version)
         kind = CompactReader if version >= self.flexible_from else PlainReader
         reader = kind(data, items_max)
         try:
             message = self._read(reader, version)
-            reader.finish()
+            if exact:
+                reader.finish()
         except (ProtocolError, struct.error, IndexError, ValueError) as error:
             name = self.message.__name__
             raise ProtocolError(f"{name} version {version}: {error}") from None

@@ -11,7 +11,7 @@ import pytest
 from ister.gateway.protocol import fetch as fetch_codec
 from ister.gateway.protocol import produce as produce_codec
 from ister.gateway.protocol.api import ApiKey
-from ister.gateway.protocol.messages import api_versions
+from ister.gateway.protocol.messages import api_versions, metadata
 from ister.gateway.router import APIS
 from ister.gateway.tests.message_values import module_of
 from ister.gateway.tests.wire_kit import Part, Running, Wire, fetch_body, produce_body
@@ -67,6 +67,14 @@ def test_what_is_not_served_ends_the_connection(running: Running, key: int, vers
         wire.socket.sendall(struct.pack(">i", len(frame)) + frame)
         assert wire.is_closed_by_peer()
         assert other.call(API_VERSIONS, 0, b"")
+
+
+def test_librdkafka_asks_for_all_topics(wire: Wire) -> None:
+    """Its request is three bytes too long; Kafka answers it, and so does this broker."""
+    wire.create("t")
+    body = wire.call(ApiKey.METADATA, 13, bytes.fromhex("00000000 01 00 00"))
+    answer = metadata.RESPONSE.read(body, 13)
+    assert [topic.name for topic in answer.topics] == ["t"]
 
 
 def test_what_was_asked_before_a_bad_frame_is_answered(wire: Wire) -> None:
