@@ -28,6 +28,7 @@ START_S = 120.0  # a Java that starts on a busy machine
 STOP_S = 30.0
 _STARTS_MAX = 3  # a port that was free may be taken when it is wanted
 _NODE = 1
+SESSION_MIN_MS = "1000"  # Kafka's 6000 would be the time that every case with a dead member takes
 
 # What differs from Kafka's own defaults, because a test wants it or there is only one node.
 _KAFKA_SETTINGS = {
@@ -45,6 +46,7 @@ _KAFKA_SETTINGS = {
     "share.coordinator.state.topic.min.isr": "1",
     "share.coordinator.state.topic.num.partitions": "1",
     "group.initial.rebalance.delay.ms": "0",
+    "group.min.session.timeout.ms": SESSION_MIN_MS,
     "num.network.threads": "2",
     "num.io.threads": "4",
     "log.cleaner.dedupe.buffer.size": "20000000",
@@ -88,7 +90,8 @@ class NotStarted(Exception):
 def ister(folder: Path, *arguments: str) -> Iterator[RunningBroker]:
     """`ister serve` as a user starts it, with `arguments` behind its own."""
     command = [sys.executable, "-m", "ister.gateway", "serve", "--listen", "127.0.0.1:0"]
-    command += ["--data", str(folder / "data"), *arguments]
+    command += ["--data", str(folder / "data")]
+    command += ["--set", f"group.min.session.timeout.ms={SESSION_MIN_MS}", *arguments]
     log_path = folder / "ister.log"
     with log_path.open("ab") as log:
         process = subprocess.Popen(  # noqa: S603 - the broker under test

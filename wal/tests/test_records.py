@@ -6,7 +6,7 @@ import contextlib
 import random
 
 import pytest
-from aiokafka.record.default_records import (  # type: ignore[import-untyped]
+from aiokafka.record.default_records import (
     DefaultRecordBatch,
     DefaultRecordBatchBuilder,
 )
