@@ -16,7 +16,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
-pytest_plugins = ["ister.pytest_plugin"]
+pytest_plugins = ["ister.pytest_plugin", "compat_tests.skips"]
 
 # Brokers that tests start as processes leave the usual port alone unless they ask for it.
 os.environ["ISTER_HTTP"] = "off"
