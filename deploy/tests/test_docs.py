@@ -66,6 +66,12 @@ def test_a_link_that_leads_nowhere_fails_the_build(tmp_path: Path) -> None:
     assert "gone.md" in result.stderr
 
 
+def test_what_ci_runs_is_the_command_of_the_readme() -> None:
+    """Both are the same line, so a reader runs what is run for every change."""
+    command = (ROOT / ".ci" / "run").read_text().splitlines()[-1]
+    assert f"```sh\n{command}\n```" in (ROOT / "README.md").read_text()
+
+
 def test_links_of_the_readme() -> None:
     """Those into the repository."""
     links = re.findall(r"\]\(([^)#]+)", (ROOT / "README.md").read_text())
