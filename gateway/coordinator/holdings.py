@@ -23,7 +23,12 @@ def holdings(group: Group | None) -> list[Holding]:
     if group is None or group.protocol_type != CONSUMER:
         return []
     return [
-        Holding(member.id, member.client_id, member.client_host, assigned(member.assignment))
+        Holding(
+            member.id,
+            member.client_id,
+            member.client_host.removeprefix("/"),  # as listings show it
+            assigned(member.assignment),
+        )
         for member in group.members
         if member.assignment
     ]
