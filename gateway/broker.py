@@ -18,6 +18,7 @@ from ister.dispatch.notifier import Notifier
 from ister.dispatch.parked import Call as Step
 from ister.dispatch.parked import ParkedReads
 from ister.dispatch.passed import PassedCursors
+from ister.dispatch.receipts import Receipts
 from ister.dispatch.sent import Sent
 from ister.dispatch.subscriptions import Subscriptions
 from ister.gateway.app import TICK_S, Options, Report, Storage
@@ -26,6 +27,7 @@ from ister.gateway.coordinator.offsets import OffsetService
 from ister.gateway.coordinator.service import GroupService
 from ister.gateway.fetch_sessions import FetchSessions
 from ister.gateway.handlers.context import Context
+from ister.gateway.internal_topics import InternalIds, ReceiptTopic
 from ister.gateway.key_checks import KeyChecks
 from ister.gateway.listeners import Address, Listener
 from ister.gateway.producer_ids import ProducerIds
@@ -110,6 +112,14 @@ class Broker:
             storage.clock,
         )
         self.heartbeat = Heartbeat(self.parked, storage.clock, timer, self.subscriptions.compare)
+        self.topic_admin = TopicAdmin(storage.topics, storage.catalog, storage.log, timer)
+        internal = InternalIds(storage.catalog)
+        self.receipt_topic = ReceiptTopic(self.topic_admin, storage.catalog, storage.log)
+        self.receipts = Receipts(storage.catalog, storage.clock, self.receipt_topic.write, internal)
+        offsets = OffsetService(self.groups, self.cursors, storage.clock)
+        if settings.receipts_enable:
+            self.sent.on_closed = self.receipts.sent
+            offsets.on_committed = self.receipts.committed
         self.resumed: set[str] = set()  # groups whose members hold something
         self.fetch_sessions = FetchSessions(
             settings.fetch_session_slots,
@@ -123,15 +133,16 @@ class Broker:
             reader=storage.reader,
             times=storage.times,
             catalog=storage.catalog,
-            topics=TopicAdmin(storage.topics, storage.catalog, storage.log, timer),
+            topics=self.topic_admin,
             producer_ids=ProducerIds(storage.catalog, storage.commits),
             key_checks=KeyChecks(storage.driver),
             parked=self.parked,
             fetch_sessions=self.fetch_sessions,
             delivery=self.delivery,
             sent=self.sent,
+            internal=internal,
             groups=self.groups,
-            offsets=OffsetService(self.groups, self.cursors, storage.clock),
+            offsets=offsets,
             cursors=self.cursors,
             clock=storage.clock,
             driver=storage.driver,
@@ -172,6 +183,7 @@ class Broker:
         self.groups.tick(self.groups.now_ms())
         self.notifier.watch()
         self.sent.tick()
+        self.receipts.tick()
         minutes = self.settings.offsets_retention_minutes
         self.passed.tick(
             self.storage.housekeeping.clock.now_ms() if minutes else None, minutes * 60_000
@@ -194,6 +206,9 @@ class Broker:
         self.server.close()
         await asyncio.sleep(0)
         self.server.abort()
+        self.receipt_topic.closing = True
+        self.sent.close_all()
+        self.receipts.flush()
         await self.storage.close()
 
     async def _settle(self) -> None:

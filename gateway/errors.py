@@ -38,6 +38,7 @@ _TABLE: Final[dict[type[BaseException], ErrorCode]] = {
     wal.OutOfOrderSequence: ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
     wal.StaleProducerEpoch: ErrorCode.INVALID_PRODUCER_EPOCH,
     wal.UnknownPartition: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    wal.ReadOnlyTopic: ErrorCode.INVALID_TOPIC_EXCEPTION,
     wal.OffsetOutOfRange: ErrorCode.OFFSET_OUT_OF_RANGE,
     wal.StorageError: ErrorCode.KAFKA_STORAGE_ERROR,
     wal.StorageFull: ErrorCode.KAFKA_STORAGE_ERROR,

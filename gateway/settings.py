@@ -116,6 +116,9 @@ class BrokerSettings:
     bucket_delete_grace_ms: int = _number("ister.bucket.delete.grace.ms", 86_400_000, 0)
     retention_grace_ms: int = _number("ister.retention.grace.ms", 3_600_000, 0)
 
+    # Evidence of what was sent and committed, in an internal topic.
+    receipts_enable: bool = _flag("ister.receipts.enable", True)
+
     # Limits of the wire. One request:
     socket_request_max_bytes: int = _number(
         "socket.request.max.bytes", 104_857_600, 1024, _INT32_MAX

@@ -20,6 +20,7 @@ from ister.wal.log import Log
 from ister.wal.topics import Topics
 
 NAME_LENGTH_MAX = 249
+INTERNAL_PREFIX = "__ister_"  # names of the broker's own topics
 # Kafka refuses more than this in one request; a broker of one node should too.
 PARTITIONS_MAX = 10_000
 _NAME = re.compile(r"[a-zA-Z0-9._-]+")
@@ -48,6 +49,11 @@ def check_name(name: str) -> None:
     )
 
 
+def is_internal(name: str) -> bool:
+    """Whether it is one of the broker's own: clients read it, and that is all."""
+    return name.startswith(INTERNAL_PREFIX)
+
+
 class TopicAdmin:
     def __init__(self, topics: Topics, catalog: Catalog, log: Log, timer: Timer) -> None:
         self._topics = topics
@@ -59,17 +65,30 @@ class TopicAdmin:
         self._folded: dict[str, str] = {}
         self._folded_of: tuple[int, bytes] | None = None
 
-    def check_new(self, name: str) -> None:
+    def check_new(self, name: str, *, internal: bool = False) -> None:
         """RequestError or TopicExists if `name` cannot become a topic now."""
         check_name(name)
+        if is_internal(name) and not internal:
+            raise RequestError(
+                ErrorCode.INVALID_TOPIC_EXCEPTION,
+                f"Topic name {name!r} is invalid: {INTERNAL_PREFIX} is for the broker's own",
+            )
         if name in self._catalog.topics_by_name or name in self._being_made:
             raise TopicExists(name)
         if "." in name or "_" in name:
             self._check_collision(name)
 
-    def create(self, name: str, partitions: int, configs: Mapping[str, str], done: Done) -> None:
+    def create(
+        self,
+        name: str,
+        partitions: int,
+        configs: Mapping[str, str],
+        done: Done,
+        *,
+        internal: bool = False,
+    ) -> None:
         """`done(None)` once the partitions can be written to; errors of the plan are raised."""
-        self.check_new(name)
+        self.check_new(name, internal=internal)
         waiting = [done]
 
         def committed(error: BaseException | None) -> None:

@@ -56,6 +56,10 @@ class UnknownPartition(LogError):
     """No such topic id or partition (any more)."""
 
 
+class ReadOnlyTopic(LogError):
+    """Only the broker itself writes there."""
+
+
 class OffsetOutOfRange(LogError):
     """Below the log start or above the log end: the reader must choose a new position."""
 

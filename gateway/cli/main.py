@@ -9,7 +9,18 @@ from __future__ import annotations
 import typer
 
 import ister
-from ister.gateway.cli import archive, config, consume, doctor, group, log, produce, serve, topic
+from ister.gateway.cli import (
+    archive,
+    config,
+    consume,
+    doctor,
+    group,
+    log,
+    produce,
+    receipts,
+    serve,
+    topic,
+)
 
 app = typer.Typer(
     help="Ister: a Kafka broker that you install with pip.",
@@ -25,6 +36,7 @@ app.command("produce")(produce.produce)
 app.command("consume")(consume.consume)
 app.command("config")(config.config)
 app.command("doctor")(doctor.doctor)
+app.command("receipts")(receipts.receipts)
 app.add_typer(log.app, name="log")
 app.add_typer(archive.app, name="archive")
 

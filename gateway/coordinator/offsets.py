@@ -63,11 +63,16 @@ class TopicPlaces(NamedTuple):
         return [Place(self.topic_id, partition) for partition in self.partitions]
 
 
+Committed = Callable[[str, str, int, Mapping[Place, tuple[int | None, Cursor]]], None]
+
+
 class OffsetService:
     def __init__(self, groups: GroupService, cursors: CursorService, clock: Clock) -> None:
         self._groups = groups
         self._cursors = cursors
         self._clock = clock
+        # Told what is durable: who committed, and for each place the offset before and the cursor.
+        self.on_committed: Committed = _nobody
 
     def commit(self, request: CommitRequest, done: Callable[[OffsetsResult], None]) -> None:
         """`done` once it is durable."""
@@ -91,9 +96,29 @@ class OffsetService:
                 time_ms=now_ms,
                 generation=max(request.generation, -1),
             )
-        self._cursors.commit(
-            request.group, cursors.items(), partial(_committed, cursors, failures, done)
-        )
+        known = self._cursors.known
+        before = {place: known(request.group, place) for place in cursors}
+
+        def committed(failed: Failures) -> None:
+            self._tell(request, before, cursors, failed)
+            _committed(cursors, failures, done, failed)
+
+        self._cursors.commit(request.group, cursors.items(), committed)
+
+    def _tell(
+        self,
+        request: CommitRequest,
+        before: Mapping[Place, Cursor | None],
+        cursors: Mapping[Place, Cursor],
+        failed: Failures,
+    ) -> None:
+        told = {}
+        for place, cursor in cursors.items():
+            if place.topic_id not in failed:
+                there = before[place]
+                told[place] = (None if there is None else there.offset, cursor)
+        if told:
+            self.on_committed(request.group, request.member_id, request.generation, told)
 
     def fetch(self, group: str, places: Iterable[Place] | None) -> dict[Place, Cursor]:
         """What is not in the result has no cursor. None: all. Raises CoordinatorUnavailable."""
@@ -144,6 +169,10 @@ class OffsetService:
             raise GroupNotFound if request.group_not_found_known else IllegalGeneration
         elif self._cursors.group_count >= self._groups.settings.groups_max:
             raise TooManyGroups
+
+
+def _nobody(_: str, __: str, ___: int, ____: Mapping[Place, tuple[int | None, Cursor]]) -> None:
+    pass
 
 
 def _committed(

@@ -5,6 +5,7 @@ Put together by `broker.py`; handlers take from it what they need and keep nothi
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass
 
 from ister.dispatch.cursors import CursorService
@@ -42,6 +43,7 @@ class Context:
     fetch_sessions: FetchSessions
     delivery: Delivery
     sent: Sent
+    internal: Container[bytes]  # ids of the broker's own topics
     groups: GroupService
     offsets: OffsetService
     cursors: CursorService

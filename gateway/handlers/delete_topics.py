@@ -23,6 +23,7 @@ from ister.gateway.protocol.messages.delete_topics import (
     DeleteTopicState,
 )
 from ister.gateway.protocol.writer import ZERO_UUID
+from ister.gateway.topic_admin import is_internal
 from ister.metadata.catalog import Topic
 
 _IDS_FROM = 6
@@ -42,6 +43,10 @@ def handle(call: Call, request: DeleteTopicsRequest) -> None:
             if counts[each.name, each.topic_id] > 1:
                 raise RequestError(ErrorCode.INVALID_REQUEST, "Duplicate topic.")
             topic = _find(call, each)
+            if is_internal(topic.name):
+                raise RequestError(
+                    ErrorCode.INVALID_TOPIC_EXCEPTION, "This topic is the broker's own."
+                )
         except RequestError as error:
             results.append(_result(each.name, each.topic_id, error))
             continue

@@ -24,7 +24,7 @@ from ister.gateway.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponseTopic,
 )
 from ister.gateway.protocol.writer import ZERO_UUID
-from ister.gateway.topic_admin import check_name
+from ister.gateway.topic_admin import check_name, is_internal
 from ister.metadata.catalog import Topic
 from ister.wal.partition import Partition
 
@@ -78,6 +78,7 @@ def _describe(call: Call, topic: Topic, partitions: list[Partition]) -> _Describ
     return DescribeTopicPartitionsResponseTopic(
         name=topic.name,
         topic_id=topic.id,
+        is_internal=is_internal(topic.name),
         partitions=tuple(
             DescribeTopicPartitionsResponsePartition(
                 partition_index=partition.index,

@@ -31,7 +31,7 @@ from ister.gateway.protocol.messages.metadata import (
     MetadataResponseTopic,
 )
 from ister.gateway.protocol.writer import ZERO_UUID
-from ister.gateway.topic_admin import check_name
+from ister.gateway.topic_admin import check_name, is_internal
 from ister.metadata.catalog import Topic
 
 
@@ -121,6 +121,7 @@ def _describe(call: Call, topic: Topic, request: MetadataRequest) -> MetadataRes
     return MetadataResponseTopic(
         name=topic.name,
         topic_id=topic.id,
+        is_internal=is_internal(topic.name),
         partitions=tuple(
             MetadataResponsePartition(
                 partition_index=partition.index,

@@ -27,7 +27,13 @@ from ister.gateway.protocol.produce import (
     write_one,
     write_response,
 )
-from ister.wal.errors import LogError, StorageFull, UnknownPartition, UnsupportedCodec
+from ister.wal.errors import (
+    LogError,
+    ReadOnlyTopic,
+    StorageFull,
+    UnknownPartition,
+    UnsupportedCodec,
+)
 from ister.wal.fs import Buffer
 from ister.wal.journal import Waiter
 from ister.wal.log import Appended, Moment
@@ -85,6 +91,8 @@ def _append(
     call: Call, partition: Partition, data: Buffer, moment: Moment, done: Waiter
 ) -> Appended:
     """Append, or LogError: also for what comes behind a batch that had no room."""
+    if partition.topic_id in call.context.internal:
+        raise ReadOnlyTopic("only the broker itself writes to this topic")
     if call.version < _ZSTD_FROM and _codec(data) == _ZSTD:
         raise UnsupportedCodec(f"zstd needs Produce version {_ZSTD_FROM}")
     refused = call.client.refused
