@@ -1,9 +1,10 @@
 """Records without a key have no place in a compacted topic: looked for before the append.
 
 To see the keys a batch has to be decompressed and walked, which may take long and may be
-meant to: so it happens off the loop, with a limit on what comes out, unless the batch is
-plain and small. Batches of one partition go on in the order in which they came, whatever
-their checks take; else a producer's second batch would be appended before its first.
+meant to: so it happens off the loop, one batch at a time and with a limit on what comes out,
+unless the batch is plain and small. Batches of one partition go on in the order in which they
+came, whatever their checks take; else a producer's second batch would be appended before its
+first.
 
 What waits here is a request without an answer and counts as such against the limits of its
 connection. A body that cannot be read is refused for good: to send it again would not help.
@@ -65,7 +66,7 @@ class KeyChecks:
             self._checked(partition, waiting, work(), None)
         else:
             self._driver.submit(
-                lanes.READ,
+                lanes.CHECK,
                 work,
                 lambda error, failure: self._checked(partition, waiting, error, failure),
             )

@@ -30,7 +30,8 @@ FILES = "files"  # prewriting, sidecars, checkpoints, recycling, in order
 HANDOFF = "handoff"  # everything that writes to the bucket, in order
 READ = "read"  # cold reads
 METADATA = "metadata"  # transactions of the metadata store, in order
-LANE_WIDTHS = {JOURNAL: 1, FILES: 1, HANDOFF: 1, READ: 4, METADATA: 1}
+CHECK = "check"  # looking into what clients sent: one at a time, so that bombs do not add up
+LANE_WIDTHS = {JOURNAL: 1, FILES: 1, HANDOFF: 1, READ: 4, METADATA: 1, CHECK: 1}
 
 
 class Driver(Protocol):
