@@ -14,7 +14,10 @@ import pytest
 
 NO_KCAT = "kcat is not installed (a system package: apt-get install kcat)"
 
-FIXED = frozenset({NO_KCAT, "LD_PRELOAD and /proc"})
+NO_COMPOSE = "Docker Compose is not on this machine"
+NO_SYSTEMD = "systemd-analyze is not on this machine"
+
+FIXED = frozenset({NO_KCAT, NO_COMPOSE, NO_SYSTEMD, "LD_PRELOAD and /proc"})
 BEGINNINGS = ("no promtool here: ",)
 
 

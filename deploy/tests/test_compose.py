@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from compat_tests.skips import NO_COMPOSE
 from deploy.tests.files import DEPLOY, load_yaml, serve_options
 from ister.gateway.tests.wire_kit import Wire
 from ister.testing import Broker
@@ -40,7 +41,7 @@ def test_docker_compose_reads_it() -> None:
     """Where Docker Compose is installed: its own check of the file."""
     command = _docker_compose()
     if command is None:
-        pytest.skip("Docker Compose is not on this machine")
+        pytest.skip(NO_COMPOSE)
     arguments = ["-f", str(COMPOSE), "config", "--quiet"]
     result = subprocess.run([*command, *arguments], capture_output=True, text=True, check=False)
     assert (result.returncode, result.stderr) == (0, "")

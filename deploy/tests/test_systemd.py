@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from compat_tests.skips import NO_SYSTEMD
 from deploy.tests.files import DEPLOY, serve_options
 from ister.gateway.cli import exits
 
@@ -45,7 +46,7 @@ def _verify(text: str, folder: Path) -> str:
     """What systemd says about our unit. It says it on stderr and may exit 0 all the same."""
     program = shutil.which("systemd-analyze")
     if program is None:
-        pytest.skip("systemd-analyze is not on this machine")
+        pytest.skip(NO_SYSTEMD)
     unit = folder / UNIT.name
     unit.write_text(text.replace(PROGRAM, sys.executable))
     result = subprocess.run(
