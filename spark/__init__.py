@@ -13,11 +13,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from ister.spark.handover import history_then_live, live_from
+    from ister.spark.parquet_lake import lake
 
-__all__ = ["history_then_live", "live_from", "register"]
+__all__ = ["history_then_live", "lake", "live_from", "register"]
 
 _PLACES = {
     "history_then_live": "ister.spark.handover",
+    "lake": "ister.spark.parquet_lake",
     "live_from": "ister.spark.handover",
 }
 

@@ -16,7 +16,7 @@ from ister.testing import Broker
 from ister.wal.tier.archive import Archive
 
 TIME = 1_700_000_000_000  # 2023-11-14 22:13:20 UTC
-DEADLINE_SECONDS = 60.0
+DEADLINE_SECONDS = 180.0
 _numbers = itertools.count()
 
 
@@ -26,7 +26,7 @@ class Kit:
     def __init__(self, broker: Broker, bucket: str) -> None:
         self.broker = broker
         self.bucket = bucket
-        self._admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+        self._admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
 
     def topic(self, partitions: int = 1, name: str | None = None, **configs: str) -> str:
         name = name or f"topic-{next(_numbers)}"
@@ -60,7 +60,9 @@ class Kit:
             if error is not None:
                 failed.append(error)
 
-        producer = Producer({"bootstrap.servers": self.broker.bootstrap, "compression.type": codec})
+        producer = Producer(
+            {"bootstrap.servers": self.broker.bootstrap, "compression.type": codec, "log_level": 0}
+        )
         for number, value in enumerate(values):
             producer.produce(
                 topic,
