@@ -17,7 +17,7 @@ from deploy.tests.files import ROOT
 from ister.gateway.cli.main import app
 from ister.gateway.settings import BY_NAME
 from ister.gateway.topic_configs import TOPIC_CONFIGS
-from ister.testing import Broker
+from ister.testing import Broker, Faults
 
 DOCS = ROOT / "docs"
 PAGES = sorted([*DOCS.glob("*.md"), *DOCS.glob("runbook/*.md"), ROOT / "README.md"])
@@ -125,6 +125,14 @@ def test_the_examples_for_tests_run(tmp_path: Path) -> None:
         check=False,
     )
     assert result.returncode == 0, result.stdout
+
+
+def test_faults_on_the_page_exist() -> None:
+    """Names in the table of faults are knobs of `broker.faults`."""
+    table = (DOCS / "testing.md").read_text().partition("| fault |")[2].partition("\n\n")[0]
+    names = re.findall(r"`(\w+)`", "".join(line.split("|")[1] for line in table.splitlines()[2:]))
+    assert len(names) > 10
+    assert [name for name in names if not hasattr(Faults, name)] == []
 
 
 def _commands(page: Path) -> Iterator[str]:
