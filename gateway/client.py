@@ -51,6 +51,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._pumping = False
         self._reading = True
         self._listener = listener
+        self.client_id: str | None = None  # as its last request said
         self.host = ""
         self.peer = ""
         self.fetches = 0
@@ -158,6 +159,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             if self._running and not beside:
                 return False
             queue.popleft()
+            self.client_id = request.client_id
             self._alone = not beside
             try:
                 call = self._server.router.dispatch(self, request)

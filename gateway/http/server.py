@@ -13,6 +13,9 @@ from aiohttp import web
 
 from ister.gateway.broker import Broker
 from ister.gateway.http import api, guard, health, metrics
+from ister.gateway.http.console import actions, pages
+from ister.gateway.http.console.history import History
+from ister.gateway.http.console.render import Console
 from ister.gateway.listeners import Address
 
 BODY_BYTES_MAX = 2 * 1024 * 1024
@@ -29,14 +32,20 @@ class HttpServer:
         health.add(routes, core)
         metrics.add(routes, core)
         api.add(routes, core)
+        console = Console(core, policy)
+        self._history = History(core)
+        pages.add(routes, console, self._history)
+        actions.add(routes, console)
         app.add_routes(routes)
         self._runner = web.AppRunner(
             app, access_log=None, handle_signals=False, shutdown_timeout=_SHUTDOWN_S
         )
 
     async def start(self, listening: socket.socket) -> None:
+        self._history.start()
         await self._runner.setup()
         await web.SockSite(self._runner, listening).start()
 
     async def stop(self) -> None:
+        self._history.stop()
         await self._runner.cleanup()

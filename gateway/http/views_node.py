@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from heapq import nlargest
 from typing import Any
 
 import ister
@@ -60,6 +61,24 @@ def handoff(core: Broker) -> dict[str, Any]:
         "records_waiting": sum(
             max(0, each.high_watermark - each.tiered_end) for each in partitions
         ),
+    }
+
+
+def client_list(core: Broker) -> dict[str, Any]:
+    """Connections, those that were active last first."""
+    now = core.storage.clock.monotonic()
+    newest = nlargest(CLIENTS_MAX, core.server.clients, key=lambda each: each.last_active)
+    return {
+        "count": len(core.server.clients),
+        "clients": [
+            {
+                "peer": each.peer,
+                "client_id": each.client_id,
+                "listener": each.listener.name,
+                "idle_seconds": round(max(0.0, now - each.last_active), 1),
+            }
+            for each in newest
+        ],
     }
 
 
