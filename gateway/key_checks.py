@@ -21,7 +21,7 @@ from ister.wal.driver import Driver
 from ister.wal.errors import CorruptBatch, InvalidBatch, LogError
 from ister.wal.fs import Buffer
 from ister.wal.partition import Partition
-from ister.wal.records import any_null_key
+from ister.wal.records import null_keys
 
 # A plain batch up to here is looked through at once, in less time than a lane takes.
 INLINE_RECORDS_MAX = 32
@@ -99,8 +99,9 @@ def _refused(error: LogError) -> Callable[[], LogError | None]:
 def _keys_of(data: Buffer) -> Callable[[], LogError | None]:
     def work() -> LogError | None:
         try:
-            if any_null_key(data):
-                return InvalidBatch("a compacted topic takes no record without a key")
+            missing = null_keys(data)
+            if missing:
+                return InvalidBatch("a compacted topic takes no record without a key", missing)
         except CorruptBatch as error:
             return InvalidBatch(f"the records cannot be read: {error}")
         except LogError as error:

@@ -46,6 +46,9 @@ class TopicConfig(NamedTuple):
     check: Check
     effect: bool = False
     fixed: bool = False  # only at creation
+    # The broker's setting that gives the default, as DescribeConfigs names it; Kafka names none
+    # where that setting has no default of its own (`log.retention.ms`).
+    synonym: str | None = None
 
 
 def _whole(low: int, high: int) -> Check:
@@ -75,8 +78,9 @@ def _one_of(*allowed: str) -> Check:
 
 
 def _cleanup(text: str) -> str | None:
+    # Nothing at all is allowed (KIP-1148): such a topic keeps everything.
     policies = [item.strip() for item in text.split(",") if item.strip()]
-    if policies and set(policies) <= {"delete", "compact"}:
+    if set(policies) <= {"delete", "compact"}:
         return None
     return "delete, compact or both are wanted"
 
@@ -147,7 +151,7 @@ _ALL = (
     _long("min.compaction.lag.ms", 0),
     _int("min.insync.replicas", 1, 1),
     _bool("preallocate", False),
-    _bool("remote.copy.disable", False),
+    _bool("remote.log.copy.disable", False),
     _bool("remote.log.delete.on.disable", False),
     _bool("remote.storage.enable", False),
     _long("retention.bytes", -1, -1, True),
@@ -169,7 +173,39 @@ _ALL = (
     TopicConfig("ister.heartbeat.interval.ms", ConfigType.INT, "500", _heartbeat, True),
     _long("ister.ring.bytes", 16 * 1024 * 1024, 1024, True),
 )
-TOPIC_CONFIGS = {config.name: config for config in _ALL}
+_SYNONYMS = {
+    "cleanup.policy": "log.cleanup.policy",
+    "compression.gzip.level": "compression.gzip.level",
+    "compression.lz4.level": "compression.lz4.level",
+    "compression.type": "compression.type",
+    "compression.zstd.level": "compression.zstd.level",
+    "delete.retention.ms": "log.cleaner.delete.retention.ms",
+    "file.delete.delay.ms": "log.segment.delete.delay.ms",
+    "flush.messages": "log.flush.interval.messages",
+    "index.interval.bytes": "log.index.interval.bytes",
+    "local.retention.bytes": "log.local.retention.bytes",
+    "local.retention.ms": "log.local.retention.ms",
+    "max.compaction.lag.ms": "log.cleaner.max.compaction.lag.ms",
+    "max.message.bytes": "message.max.bytes",
+    "message.timestamp.after.max.ms": "log.message.timestamp.after.max.ms",
+    "message.timestamp.before.max.ms": "log.message.timestamp.before.max.ms",
+    "message.timestamp.type": "log.message.timestamp.type",
+    "min.cleanable.dirty.ratio": "log.cleaner.min.cleanable.ratio",
+    "min.compaction.lag.ms": "log.cleaner.min.compaction.lag.ms",
+    "min.insync.replicas": "min.insync.replicas",
+    "preallocate": "log.preallocate",
+    "retention.bytes": "log.retention.bytes",
+    "segment.bytes": "log.segment.bytes",
+    "segment.index.bytes": "log.index.size.max.bytes",
+    "unclean.leader.election.enable": "unclean.leader.election.enable",
+    "ister.dispatch.mode": "ister.dispatch.mode",
+    "ister.durability": "ister.durability",
+    "ister.heartbeat.interval.ms": "ister.heartbeat.interval.ms",
+    "ister.ring.bytes": "ister.ring.bytes",
+}
+TOPIC_CONFIGS = {
+    config.name: config._replace(synonym=_SYNONYMS.get(config.name)) for config in _ALL
+}
 
 
 def validate(configs: Mapping[str, str | None]) -> dict[str, str]:

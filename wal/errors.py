@@ -5,6 +5,8 @@ No Kafka numbers here: `gateway/errors.py` has the one table.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 class LogError(Exception):
     """Base of all errors the log raises on purpose."""
@@ -19,6 +21,10 @@ class CorruptBatch(LogError):
 
 class InvalidBatch(LogError):
     """Well-formed, but not a batch that a client may append (counts, control, attributes)."""
+
+    def __init__(self, message: str = "", records: Sequence[int] = ()) -> None:
+        super().__init__(message)
+        self.records = records  # the ones that are wrong, counted from 0, if only those are
 
 
 class BatchTooLarge(LogError):

@@ -126,7 +126,7 @@ class Housekeeping:
             retention_bytes=settings.retention_bytes,
             grace_ms=self._log.settings.retention_grace_ms,
             open_bytes=tail.data_bytes if tail else 0,
-            compact=settings.compact,
+            compact=settings.compact or not settings.deletes,
         )
         if decision.log_start > partition.log_start and partition not in self._pruning:
             self._prune(partition, partition.log_start, decision.log_start)

@@ -85,10 +85,14 @@ def max_timestamp_record(batch: Buffer, limit: int = DECOMPRESSED_BYTES_MAX) -> 
     return newest.offset, newest.timestamp
 
 
-def any_null_key(batch: Buffer, limit: int = DECOMPRESSED_BYTES_MAX) -> bool:
-    """Whether a record has no key: a compacted topic does not take such a batch."""
+def null_keys(batch: Buffer, limit: int = DECOMPRESSED_BYTES_MAX) -> list[int]:
+    """Which records, counted from 0, have no key: a compacted topic takes no such batch."""
     header, body = _open(batch, limit)
-    return any(_field(body, item.position, item.end)[0] is None for item in _outlines(header, body))
+    return [
+        number
+        for number, item in enumerate(_outlines(header, body))
+        if _field(body, item.position, item.end)[0] is None
+    ]
 
 
 def _whole_header(batch: Buffer) -> BatchHeader:

@@ -63,6 +63,8 @@ class TopicSettings:
     retention_bytes: int = -1
     # [cleanup.policy] a compact topic keeps everything until compaction exists.
     compact: bool = False
+    # ... and without `delete` in it there is no retention either (it may be empty).
+    deletes: bool = True
     # [ister.dispatch.mode] False: a ring in memory instead of the journal.
     reliable: bool = True
     # [ister.ring.bytes] size of that ring.

@@ -27,6 +27,7 @@ def topic_settings(
         retention_ms=number("retention.ms", _DEFAULTS.retention_ms),
         retention_bytes=number("retention.bytes", _DEFAULTS.retention_bytes),
         compact="compact" in found.get("cleanup.policy", "delete"),
+        deletes="delete" in found.get("cleanup.policy", "delete"),
         reliable=found.get("ister.dispatch.mode", "reliable") != "non-reliable",
         ring_bytes=number("ister.ring.bytes", _DEFAULTS.ring_bytes),
         heartbeat_interval_ms=number(

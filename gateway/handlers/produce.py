@@ -27,9 +27,14 @@ from ister.gateway.protocol.produce import (
     write_one,
     write_response,
 )
+from ister.wal.batch import HEADER_SIZE
 from ister.wal.errors import (
+    BatchTooLarge,
+    CorruptBatch,
+    InvalidBatch,
     LogError,
     ReadOnlyTopic,
+    StorageError,
     StorageFull,
     UnknownPartition,
     UnsupportedCodec,
@@ -40,6 +45,8 @@ from ister.wal.log import Appended, Moment
 from ister.wal.partition import Partition
 
 _ATTRIBUTES_LOW_BYTE = 22
+_LENGTH, _MAGIC, _MAGIC_2 = 8, 16, 2
+_TRANSACTIONAL = 0x10
 _CODEC_MASK, _ZSTD = 0x07, 4
 _ZSTD_FROM = 7
 _UNKNOWN_NAME = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -219,14 +226,14 @@ class _One:
     def _keyed(self, error: LogError | None) -> None:
         partition = self._partition
         assert partition is not None
-        if error is not None:
-            self._refuse(error)
-            return
         data, self._data = self._data, _EMPTY
+        if error is not None:
+            self._refuse(error, data)
+            return
         try:
             self._appended = _append(self._call, partition, data, self._moment, self._done)
         except LogError as refusal:
-            self._refuse(refusal)
+            self._refuse(refusal, data)
             return
         if self._early:
             self._done(None)
@@ -250,8 +257,8 @@ class _One:
             )
             call.send((body,))
 
-    def _refuse(self, error: LogError) -> None:
-        result = _refusal(self._index, error, self._partition)
+    def _refuse(self, error: LogError, data: Buffer = _EMPTY) -> None:
+        result = _refusal(self._index, error, self._partition, data)
         body = write_response(self._call.version, [(self._topic, [result])])
         self._call.send((body,), result.error_code)
 
@@ -295,7 +302,7 @@ class _Many:
 
         def done(error: LogError | None) -> None:
             if error is not None:
-                results[place] = _refusal(index, error, known)
+                results[place] = _refusal(index, error, known, batch)
             self._settled()
 
         def keyed(error: LogError | None) -> None:
@@ -330,13 +337,39 @@ class _Many:
             self._call.send((write_response(self._call.version, answer),), first)
 
 
-def _refusal(index: int, error: LogError, partition: Partition | None) -> PartitionResult:
-    log_start = partition.log_start if partition is not None else -1
+# Beside these Kafka tells neither the log start nor words.
+_BARE = (BatchTooLarge, CorruptBatch, StorageError)
+
+
+def _refusal(
+    index: int, error: LogError, partition: Partition | None, data: Buffer
+) -> PartitionResult:
+    """As Kafka has it: what it sees before the log is reached tells less than what the log says."""
+    code, words = code_of(error), words_of(error)
+    if isinstance(error, InvalidBatch | CorruptBatch):
+        if not _is_one_batch(data):
+            return PartitionResult(index, int(ErrorCode.INVALID_RECORD), error_message=words)
+        if data[_ATTRIBUTES_LOW_BYTE] & _TRANSACTIONAL:
+            code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+            return PartitionResult(index, int(code), error_message=words)
+    if isinstance(error, _BARE):
+        return PartitionResult(index, int(code))
+    records = error.records if isinstance(error, InvalidBatch) else ()
     return PartitionResult(
         index,
-        int(code_of(error)),
-        log_start_offset=log_start,
-        error_message=words_of(error),
+        int(code),
+        log_start_offset=partition.log_start if partition is not None else -1,
+        record_errors=[(each, words) for each in records],
+        error_message=words,
+    )
+
+
+def _is_one_batch(data: Buffer) -> bool:
+    """Whether it has the outline of one batch of today, whatever else is wrong with it."""
+    return (
+        len(data) >= HEADER_SIZE
+        and data[_MAGIC] == _MAGIC_2
+        and int.from_bytes(data[_LENGTH : _LENGTH + 4]) + _LENGTH + 4 == len(data)
     )
 
 
