@@ -18,9 +18,12 @@ from ister.wal import errors as wal
 
 
 class RequestError(Exception):
-    """What a handler itself says no to: a code of Kafka's, and words for the client."""
+    """What a handler itself says no to: a code of Kafka's, and words for the client.
 
-    def __init__(self, code: ErrorCode, message: str) -> None:
+    No words where Kafka has none.
+    """
+
+    def __init__(self, code: ErrorCode, message: str = "") -> None:
         super().__init__(message)
         self.code = code
 
@@ -104,6 +107,6 @@ def has_row(kind: type[BaseException]) -> bool:
 
 def words_of(error: BaseException | None) -> str | None:
     """What is wrong, for the fields that carry a message."""
-    if error is None:
+    if error is None or (isinstance(error, RequestError) and not str(error)):
         return None
     return str(error) or type(error).__name__

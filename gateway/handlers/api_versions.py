@@ -8,6 +8,7 @@ features are announced: none of ours is switched by one. What a client calls its
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from ister.gateway.handlers.api import Api, Call
@@ -21,13 +22,20 @@ from ister.gateway.protocol.messages.api_versions import (
 )
 
 VERSIONS = (0, 4)
+_NAMES_FROM = 3
+# What KIP-511 allows in the name and version of a client.
+_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
 def declare(apis: Iterable[Api]) -> Api:
     """The API that tells about all others, and about itself."""
     served: list[ApiVersion] = []
 
-    def handle(call: Call, _: ApiVersionsRequest) -> None:
+    def handle(call: Call, request: ApiVersionsRequest) -> None:
+        if call.version >= _NAMES_FROM and not _is_named(request):
+            code = int(ErrorCode.INVALID_REQUEST)
+            call.reply(ApiVersionsResponse(error_code=code, api_keys=()))
+            return
         call.reply(ApiVersionsResponse(api_keys=tuple(served)))
 
     own = Api(
@@ -39,6 +47,11 @@ def declare(apis: Iterable[Api]) -> Api:
     )
     served += sorted((_entry(api) for api in (*apis, own)), key=lambda entry: entry.api_key)
     return own
+
+
+def _is_named(request: ApiVersionsRequest) -> bool:
+    names = (request.client_software_name, request.client_software_version)
+    return all(_NAME.fullmatch(each) for each in names)
 
 
 def refuse_version(call: Call) -> None:

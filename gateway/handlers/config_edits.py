@@ -69,8 +69,6 @@ def apply_edits(
 
 def find_topic(call: Call, name: str) -> Topic:
     """The topic of a resource; RequestError as Kafka says it."""
-    if not name:
-        raise _invalid("Default topic resources are not allowed.")
     check_name(name)
     topic = call.context.topic(name)
     if topic is None:
@@ -100,6 +98,8 @@ def _topic_to_change(call: Call, edit: Edit) -> Topic | None:
     if len(set(edit.names)) < len(edit.names):
         raise _invalid("Error due to duplicate config keys")
     if edit.type == TOPIC:
+        if not edit.resource:
+            raise _invalid("Default topic resources are not allowed.")
         return find_topic(call, edit.resource)
     if edit.type != BROKER:
         raise _invalid(f"Unsupported resource type: {edit.type}")

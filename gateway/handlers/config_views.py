@@ -49,9 +49,10 @@ def _topic_entry(
     if is_broker_default(known, settings):
         broker_name = _broker_name(known.name)
         synonyms.append(Synonym(broker_name, default_of(known, settings), STATIC_BROKER_CONFIG))
-    synonyms.append(Synonym(_broker_name(known.name), known.default, DEFAULT_CONFIG))
-    first = synonyms[0]
-    documentation = "" if known.effect else "Stored and reported; without effect in this broker."
+    if known.synonym is not None:
+        synonyms.append(Synonym(known.synonym, known.default, DEFAULT_CONFIG))
+    first = synonyms[0] if synonyms else Synonym(known.name, known.default, DEFAULT_CONFIG)
+    documentation = "Takes effect." if known.effect else "Stored and reported; without effect."
     return ConfigEntry(
         known.name,
         first.value,

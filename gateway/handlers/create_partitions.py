@@ -41,9 +41,7 @@ def handle(call: Call, request: CreatePartitionsRequest) -> None:
                 raise RequestError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
             topic = call.context.topic(asked.name)
             if topic is None:
-                raise RequestError(
-                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic."
-                )
+                raise RequestError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             budget -= _added(call, topic, asked)
             if budget < 0:
                 raise RequestError(

@@ -165,7 +165,7 @@ def _succeeded(
 
 def _failed(name: str, error: BaseException) -> CreatableTopicResult:
     return CreatableTopicResult(
-        name=name, error_code=int(code_of(error)), error_message=words_of(error), configs=None
+        name=name, error_code=int(code_of(error)), error_message=words_of(error), configs=()
     )
 
 

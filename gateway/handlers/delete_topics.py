@@ -38,7 +38,7 @@ def handle(call: Call, request: DeleteTopicsRequest) -> None:
     counts = Counter((each.name, each.topic_id) for each in asked)
     results: list[DeletableTopicResult] = []
     gather = Gather(lambda: call.reply(DeleteTopicsResponse(responses=tuple(results))))
-    for each in asked:
+    for each in dict.fromkeys(asked):
         try:
             if counts[each.name, each.topic_id] > 1:
                 raise RequestError(ErrorCode.INVALID_REQUEST, "Duplicate topic.")

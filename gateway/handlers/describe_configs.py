@@ -38,6 +38,7 @@ from ister.gateway.settings import BY_NAME, BrokerSettings
 from ister.gateway.topic_configs import ConfigType
 
 _INT32_MAX = 2**31 - 1
+_FIXED_WHILE_RUNNING = "Set when the broker starts."
 # What Kafka lets one set and we do not, and tools ask for (Debezium: the replication factor).
 _ALWAYS = (
     ("compression.type", "producer", ConfigType.STRING),
@@ -64,13 +65,20 @@ def _resource(
     wanted = resource.configuration_keys
     return DescribeConfigsResult(
         error_code=int(code_of(error)),
-        error_message=words_of(error),
+        error_message=_words(error),
         resource_type=resource.resource_type,
         resource_name=resource.resource_name,
         configs=tuple(
             _shown(each, request) for each in entries if not wanted or each.name in wanted
         ),
     )
+
+
+def _words(error: RequestError | None) -> str:
+    """Kafka has no words for a topic that is not there, and an empty text, not null, for none."""
+    if error is not None and error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        return ""
+    return words_of(error) or ""
 
 
 def _entries(call: Call, resource: DescribeConfigsResource) -> list[ConfigEntry]:
@@ -110,7 +118,9 @@ def _entry(name: str, value: str, default: str, kind: ConfigType) -> ConfigEntry
     synonyms = [Synonym(name, default, DEFAULT_CONFIG)]
     if value != default:
         synonyms.insert(0, Synonym(name, value, STATIC_BROKER_CONFIG))
-    return ConfigEntry(name, value, synonyms[0].source, kind, True, tuple(synonyms), "")
+    return ConfigEntry(
+        name, value, synonyms[0].source, kind, True, tuple(synonyms), _FIXED_WHILE_RUNNING
+    )
 
 
 def _text(value: object) -> str:

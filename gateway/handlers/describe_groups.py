@@ -87,7 +87,7 @@ def _nothing(
         protocol_type="",
         protocol_data="",
         members=(),
-        authorized_operations=allowed,
+        authorized_operations=allowed if error is ErrorCode.NONE else NOT_ASKED,
     )
 
 

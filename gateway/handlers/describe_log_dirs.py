@@ -4,13 +4,12 @@ There is one directory, the journal's. The size of a partition is that of all it
 that are kept, those in the bucket too: the journal alone would say 0 for everything that was
 handed over, and tools sum these numbers up to sizes of topics. What was asked for and is
 not there is left out, as in Kafka. Nothing lags and nothing moves. Version 3 has an error
-for all, 4 the size of the volume (KIP-827), which is told as unknown (-1); 5 whether
-the directory is cordoned: it is not.
+for all, 4 the size of the volume (KIP-827); 5 whether the directory is cordoned: it is not.
 """
 
 from __future__ import annotations
 
-import os.path
+import os
 from collections.abc import Iterable
 
 from ister.gateway.handlers.api import Api, Call
@@ -33,7 +32,13 @@ def handle(call: Call, request: DescribeLogDirsRequest) -> None:
         if partitions
     )
     directory = os.path.abspath(os.path.dirname(call.context.log.journal.file.path))
-    result = DescribeLogDirsResult(log_dir=directory, topics=topics)
+    volume = os.statvfs(directory)
+    result = DescribeLogDirsResult(
+        log_dir=directory,
+        topics=topics,
+        total_bytes=volume.f_blocks * volume.f_frsize,
+        usable_bytes=volume.f_bavail * volume.f_frsize,
+    )
     call.reply(DescribeLogDirsResponse(results=(result,)))
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from ister.gateway.errors import RequestError
 from ister.gateway.handlers.api import Api, Call
-from ister.gateway.handlers.authorized import TOPIC_OPERATIONS
+from ister.gateway.handlers.authorized import NOT_ASKED, TOPIC_OPERATIONS
 from ister.gateway.protocol.api import ApiKey
 from ister.gateway.protocol.error_codes import ErrorCode
 from ister.gateway.protocol.messages import describe_topic_partitions as messages
@@ -105,7 +105,14 @@ def _why_missing(name: str) -> ErrorCode:
 
 def _failed(name: str, code: ErrorCode) -> _Described:
     return DescribeTopicPartitionsResponseTopic(
-        error_code=int(code), name=name, topic_id=ZERO_UUID, partitions=()
+        error_code=int(code),
+        name=name,
+        topic_id=ZERO_UUID,
+        partitions=(),
+        # A request that is wrong as a whole is answered before anybody looks at a topic.
+        topic_authorized_operations=(
+            TOPIC_OPERATIONS if name and code is not ErrorCode.INVALID_REQUEST else NOT_ASKED
+        ),
     )
 
 

@@ -36,6 +36,7 @@ from ister.wal.reader import Chunk
 # Cold reads that one fetch starts at a time; the rest has its turn in the next one.
 COLD_READS_MAX = 8
 _NO_ABORTED: list[tuple[int, int]] = []
+_UNKNOWN = (int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), int(ErrorCode.UNKNOWN_TOPIC_ID))
 _READ_COMMITTED = 1
 
 
@@ -332,7 +333,9 @@ class _Fetch(ParkedRead):
         partition, chunk = place.partition, place.chunk
         index = place.asked.partition
         if partition is None:
-            return FetchResult(index, place.error)
+            # Kafka: none for what it does not know, null for what it refuses.
+            aborted = _NO_ABORTED if place.error in _UNKNOWN else None
+            return FetchResult(index, place.error, aborted=aborted)
         head = partition.high_watermark
         if place.error:
             # Kafka tells no offsets beside an error; a client takes none of them.

@@ -24,14 +24,16 @@ _BATCHED_FROM = 4
 
 def handle(call: Call, request: FindCoordinatorRequest) -> None:
     if call.version >= _BATCHED_FROM:
+        # Kafka has an empty text here where all is well, and before the name of "no error".
         found = tuple(_find(call, request.key_type, key) for key in request.coordinator_keys)
         call.reply(FindCoordinatorResponse(coordinators=found))
         return
     one = _find(call, request.key_type, request.key)
+    words = one.error_message or ErrorCode.NONE.name
     call.reply(
         FindCoordinatorResponse(
             error_code=one.error_code,
-            error_message=one.error_message,
+            error_message=words,
             node_id=one.node_id,
             host=one.host,
             port=one.port,
@@ -50,7 +52,7 @@ def _find(call: Call, key_type: int, key: str) -> Coordinator:
         node_id=call.context.settings.node_id,
         host=endpoint.host,
         port=endpoint.port,
-        error_message=None,
+        error_message="",
     )
 
 

@@ -61,8 +61,7 @@ def _changed(
         if each.config_operation == SET:
             values[each.name] = each.value
         elif each.config_operation == DELETE:
-            _check_known(each.name)
-            values.pop(each.name, None)
+            values.pop(each.name, None)  # also a name that nobody knows, as in Kafka
         elif each.config_operation in (APPEND, SUBTRACT):
             values[each.name] = _edited_list(each, settings, present)
         else:

@@ -11,6 +11,7 @@ that lies in it is its head.
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import partial
 
 from ister.gateway.errors import code_of
@@ -47,7 +48,9 @@ _Results = list[ListOffsetsPartitionResponse]
 
 def handle(call: Call, request: ListOffsetsRequest) -> None:
     answer: list[tuple[str, _Results]] = []
-    seen: set[tuple[str, int]] = set()
+    counts = Counter(
+        (topic.name, each.partition_index) for topic in request.topics for each in topic.partitions
+    )
 
     def finish() -> None:
         topics = tuple(
@@ -62,9 +65,10 @@ def handle(call: Call, request: ListOffsetsRequest) -> None:
         results: _Results = []
         answer.append((asked.name, results))
         for each in asked.partitions:
-            twice = (asked.name, each.partition_index) in seen
-            seen.add((asked.name, each.partition_index))
-            _look_up(call, topic, each, results, gather, twice)
+            # What is asked twice is answered once, with an error.
+            times = counts.pop((asked.name, each.partition_index), 0)
+            if times:
+                _look_up(call, topic, each, results, gather, times > 1)
     gather.begun()
 
 

@@ -93,25 +93,36 @@ def _asked_topic(
     if asked.topic_id != ZERO_UUID:
         topic = catalog.topics_by_id.get(asked.topic_id)
         if topic is None:
-            return _refused(asked, ErrorCode.UNKNOWN_TOPIC_ID)
+            return MetadataResponseTopic(
+                error_code=int(ErrorCode.UNKNOWN_TOPIC_ID),
+                name=None,
+                topic_id=asked.topic_id,
+                partitions=(),
+            )
         return _describe(call, topic, request)
     if asked.name is None:
-        return _refused(asked, ErrorCode.INVALID_TOPIC_EXCEPTION)
+        return _refused(asked, request, ErrorCode.INVALID_TOPIC_EXCEPTION)
     topic = catalog.topics_by_name.get(asked.name)
     if topic is not None:
         return _describe(call, topic, request)
     try:
         check_name(asked.name)
     except RequestError as error:
-        return _refused(asked, error.code)
+        return _refused(asked, request, error.code)
     failed = errors.get(asked.name)
     code = code_of(failed) if failed is not None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    return _refused(asked, code)
+    return _refused(asked, request, code)
 
 
-def _refused(asked: MetadataRequestTopic, code: ErrorCode) -> MetadataResponseTopic:
+def _refused(
+    asked: MetadataRequestTopic, request: MetadataRequest, code: ErrorCode
+) -> MetadataResponseTopic:
     return MetadataResponseTopic(
-        error_code=int(code), name=asked.name, topic_id=asked.topic_id, partitions=()
+        error_code=int(code),
+        name=asked.name,
+        topic_id=asked.topic_id,
+        partitions=(),
+        topic_authorized_operations=_operations(request),
     )
 
 
@@ -132,10 +143,12 @@ def _describe(call: Call, topic: Topic, request: MetadataRequest) -> MetadataRes
             )
             for partition in call.context.log.of_topic(topic.id)
         ),
-        topic_authorized_operations=(
-            TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
-        ),
+        topic_authorized_operations=_operations(request),
     )
+
+
+def _operations(request: MetadataRequest) -> int:
+    return TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
 
 
 def _answer(call: Call, request: MetadataRequest, topics: list[MetadataResponseTopic]) -> None:
