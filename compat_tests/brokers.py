@@ -89,8 +89,8 @@ class NotStarted(Exception):
 @contextmanager
 def ister(folder: Path, *arguments: str) -> Iterator[RunningBroker]:
     """`ister serve` as a user starts it, with `arguments` behind its own."""
-    command = [sys.executable, "-m", "ister.gateway", "serve", "--listen", "127.0.0.1:0"]
-    command += ["--data", str(folder / "data")]
+    command = [sys.executable, "-m", "ister.gateway", "serve", "--http", "off"]
+    command += ["--listen", "127.0.0.1:0", "--data", str(folder / "data")]
     command += ["--set", f"group.min.session.timeout.ms={SESSION_MIN_MS}", *arguments]
     log_path = folder / "ister.log"
     with log_path.open("ab") as log:
@@ -200,7 +200,9 @@ def _format(place: Path) -> None:
     cluster_id = base64.urlsafe_b64encode(b"\x10" + uuid.uuid4().bytes[1:]).decode().rstrip("=")
     log_path = place / "format.log"
     command = _java(place, "-Xmx128m", "-XX:TieredStopAtLevel=1", "kafka.tools.StorageTool")
-    command[-1:] = ["format", "-t", cluster_id, "-c", command[-1]]
+    # With this feature Kafka sets min.insync.replicas for the whole cluster by itself.
+    plain = ("--feature", "eligible.leader.replicas.version=0")
+    command[-1:] = ["format", "-t", cluster_id, *plain, "-c", command[-1]]
     with log_path.open("wb") as log:
         done = subprocess.run(  # noqa: S603 - the oracle's own tool
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, check=False

@@ -16,6 +16,7 @@ import pytest
 
 from compat_tests import brokers
 from compat_tests.brokers import Both, RunningBroker
+from compat_tests.differential.play import wait_until_usable
 from compat_tests.names import Names
 
 _BROKERS = ("ister", "kafka")
@@ -33,6 +34,7 @@ def ister_broker(
 ) -> Iterator[RunningBroker]:
     with brokers.ister(tmp_path_factory.mktemp("ister")) as running:
         pytestconfig.stash[_LOGS].append(running.log)
+        wait_until_usable(running)
         yield running
 
 
@@ -42,6 +44,7 @@ def kafka_broker(
 ) -> Iterator[RunningBroker]:
     with brokers.kafka(tmp_path_factory.mktemp("kafka")) as running:
         pytestconfig.stash[_LOGS].append(running.log)
+        wait_until_usable(running)
         yield running
 
 

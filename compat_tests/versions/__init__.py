@@ -1,0 +1,1 @@
+"""Every version of every API that is advertised, played to both brokers."""
