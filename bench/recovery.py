@@ -39,6 +39,18 @@ async def reopen(data: str) -> tuple[float, float, int]:
     return seconds, cpu, batches
 
 
+def measure(total: int, batch: int) -> None:
+    with directory() as path:
+        data = str(path / "data")
+        asyncio.run(fill(data, total, batch))
+        seconds, cpu, scanned = asyncio.run(reopen(data))
+    gigabytes = total / 1e9
+    print(
+        f"{batch:6d} B batches: {seconds / gigabytes:.2f} s/GB (goal 0.5), "
+        f"{cpu / gigabytes:.2f} CPU s/GB, {scanned} batches scanned"
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--mb", type=int, default=1024)
@@ -46,15 +58,7 @@ def main() -> None:
     args = parser.parse_args()
     tune()
     for batch in map(int, args.batches.split(",")):
-        with directory() as path:
-            data = str(path / "data")
-            asyncio.run(fill(data, args.mb * MiB, batch))
-            seconds, cpu, scanned = asyncio.run(reopen(data))
-            gigabytes = args.mb * MiB / 1e9
-            print(
-                f"{batch:6d} B batches: {seconds / gigabytes:.2f} s/GB, "
-                f"{cpu / gigabytes:.2f} CPU s/GB, {scanned} batches scanned"
-            )
+        measure(args.mb * MiB, batch)
 
 
 if __name__ == "__main__":
