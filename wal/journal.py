@@ -59,14 +59,16 @@ class Group:
         "next_offsets",
         "partitions",
         "position",
+        "room",
         "size",
         "timestamps",
         "written_waiters",
     )
 
-    def __init__(self, file: JournalFile, position: int) -> None:
+    def __init__(self, file: JournalFile, position: int, room: int = 0) -> None:
         self.file = file
         self.position = position
+        self.room = room  # how large the frame may become
         self.size = FRAME_HEADER_SIZE  # of the frame so far
         self.commit = 0
         self.flags = 0
@@ -180,7 +182,7 @@ class Journal:
             raise Closed("the log is closing")
         group = self._open
         need = ENTRY_SIZE + size
-        if group is not None and group.size + need <= self._room(group):
+        if group is not None and group.size + need <= group.room:
             self.unsynced_bytes += need
             return group
         group = self._open_group(need)
@@ -222,11 +224,6 @@ class Journal:
 
     # -- planning ---------------------------------------------------------------
 
-    def _room(self, group: Group) -> int:
-        """How large the frame of `group` may become; the end mark keeps its place."""
-        in_file = group.file.size - group.position - FRAME_HEADER_SIZE
-        return min(in_file, self._settings.commit_bytes_max)
-
     def _open_group(self, need: int) -> Group:
         self._close_group()
         frame = FRAME_HEADER_SIZE + need
@@ -237,7 +234,10 @@ class Journal:
             if self._next_file(size_min) is None:
                 reason = self._files.full or "the next journal file is not ready yet"
                 raise StorageFull(f"no room for an append: {reason}")
-        group = self._open = Group(self._plan_file, self._plan_position)
+        # The end mark keeps its place.
+        in_file = self._plan_file.size - self._plan_position - FRAME_HEADER_SIZE
+        room = min(in_file, self._settings.commit_bytes_max)
+        group = self._open = Group(self._plan_file, self._plan_position, room)
         self._queue.append(group)
         self._files.prepare()
         return group
