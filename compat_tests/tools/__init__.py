@@ -7,6 +7,7 @@ start` begins in the background, so that a test run seldom waits.
 
 from __future__ import annotations
 
+from compat_tests.tools.browser import browser
 from compat_tests.tools.cache import ToolMissing
 from compat_tests.tools.compiler import c_compiler
 from compat_tests.tools.emulator import fake_gcs_server
@@ -16,6 +17,7 @@ from compat_tests.tools.promtool import promtool
 
 __all__ = [
     "ToolMissing",
+    "browser",
     "c_compiler",
     "fake_gcs_server",
     "java",

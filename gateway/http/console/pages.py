@@ -18,7 +18,11 @@ from ister.gateway.topic_configs import TOPIC_CONFIGS, default_of
 from ister.wal.partition import Partition
 
 ROWS_MAX = 200  # of a listing on a page; the rest is behind "more"
-_STATIC = {"console.css": "text/css", "live.js": "text/javascript"}
+_STATIC = {
+    "console.css": "text/css",
+    "icon.svg": "image/svg+xml",
+    "live.js": "text/javascript",
+}
 
 
 def add(routes: web.RouteTableDef, console: Console, history: History) -> None:
