@@ -116,8 +116,9 @@ def suspects(
     find = waiting.get
     for partition in partitions:
         here = find(partition)
-        if here is not None:
+        if here is not None and here.low < partition.high_watermark:
             head = partition.high_watermark
+            here.measure()
             for read, evaluated in here.reads.items():
                 if evaluated < head or read.broken:
                     found.append((partition, read, evaluated))

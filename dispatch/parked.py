@@ -108,11 +108,19 @@ class ParkedRead:
 class Waiting:
     """Who waits on one partition."""
 
-    __slots__ = ("moved_at", "reads")
+    __slots__ = ("low", "moved_at", "reads")
 
-    def __init__(self) -> None:
+    def __init__(self, low: int) -> None:
         self.reads: dict[ParkedRead, int] = {}  # with the head at which it was evaluated
+        # No read was evaluated at a lower head, and none is broken unless this is below all heads.
+        self.low = low
         self.moved_at: float | None = None  # when the head moved first since the last pass
+
+    def measure(self) -> int:
+        """Set `low` to what it is."""
+        reads = self.reads
+        self.low = -1 if any(read.broken for read in reads) else min(reads.values(), default=-1)
+        return self.low
 
 
 class Observer(Protocol):
@@ -161,9 +169,11 @@ class ParkedReads:
         for partition, head in zip(read.partitions, read.heads, strict=True):
             waiting = self.waiting.get(partition)
             if waiting is None:
-                waiting = self.waiting[partition] = Waiting()
+                waiting = self.waiting[partition] = Waiting(head)
                 self.on_first(partition)
             waiting.reads[read] = head
+            if head < waiting.low:
+                waiting.low = head
         self._entries += 1
         heapq.heappush(self._heap, (read.deadline, self._entries, read))
         if self._armed_for is None or read.deadline < self._armed_for:
@@ -236,9 +246,7 @@ class ParkedReads:
                         self.observer.woken(read, partition, by, done, stall_s)
         finally:
             self.shared = None
-        if waiting is not None and all(
-            head >= partition.high_watermark for head in waiting.reads.values()
-        ):
+        if waiting is not None and waiting.measure() >= partition.high_watermark:
             waiting.moved_at = None
         return answered
 
@@ -281,6 +289,8 @@ class ParkedReads:
             waiting = self.waiting.get(partition)
             if waiting is not None and read in waiting.reads:
                 waiting.reads[read] = head
+                if head < waiting.low:
+                    waiting.low = head
         return False
 
     def _broke(self, read: ParkedRead, error: Exception) -> None:
@@ -291,6 +301,10 @@ class ParkedReads:
             read.fail(error)
             return
         read.broken = True
+        for partition in read.partitions:
+            waiting = self.waiting.get(partition)
+            if waiting is not None:
+                waiting.low = -1
         log.error("parked_read_failed", client_id=read.client_id, peer=read.host, exc_info=error)
         if self.observer is not None:
             self.observer.recreated(read, error)
@@ -334,7 +348,10 @@ class ParkedReads:
         """What must hold; for tests."""
         reads = {read for waiting in self.waiting.values() for read in waiting.reads}
         assert all(read.parked for read in reads)
-        assert all(waiting.reads for waiting in self.waiting.values())
+        for waiting in self.waiting.values():
+            assert waiting.reads
+            assert waiting.low <= min(waiting.reads.values())
+            assert waiting.low == -1 or not any(read.broken for read in waiting.reads)
         assert len(reads) <= self.count
 
 

@@ -46,6 +46,16 @@ class Subscription:
         self.moved_ms = moved_ms  # wall clock
 
 
+class Here:
+    """The subscriptions of one partition."""
+
+    __slots__ = ("by_group", "head")
+
+    def __init__(self) -> None:
+        self.by_group: dict[str, Subscription] = {}
+        self.head = -1  # at which all of them were compared; -1: a cursor has moved since
+
+
 class SubscriptionView(NamedTuple):
     """What the JSON shows; None: not known."""
 
@@ -101,7 +111,7 @@ class Subscriptions:
         self._counts = counts
         self._events = events
         self._clock = clock
-        self._here: dict[Partition, dict[str, Subscription]] = {}
+        self._here: dict[Partition, Here] = {}
         self._heartbeat: Heartbeat | None = None
 
     def begin(self, heartbeat: Heartbeat) -> None:
@@ -113,16 +123,16 @@ class Subscriptions:
         self._cursors.on_changed = self._changed
 
     def __len__(self) -> int:
-        return sum(map(len, self._here.values()))
+        return sum(len(here.by_group) for here in self._here.values())
 
     def compare(self, partitions: Sequence[Partition], now_ms: int) -> None:
         """At a beat: how far each cursor is behind, and since when."""
         find = self._here.get
         for partition in partitions:
             here = find(partition)
-            if here is not None:
-                head = partition.high_watermark
-                for subscription in here.values():
+            if here is not None and here.head != partition.high_watermark:
+                head = here.head = partition.high_watermark
+                for subscription in here.by_group.values():
                     lag = head - subscription.offset
                     subscription.lag = lag
                     if lag <= 0:
@@ -143,8 +153,8 @@ class Subscriptions:
             partition = self._partitions.get(place)
             here = None if partition is None else self._here.get(partition)
             if partition is not None and here is not None:
-                here.pop(group, None)
-                if not here:
+                here.by_group.pop(group, None)
+                if not here.by_group:
                     self._leave(partition)
             return
         self._take(group, place, cursor)
@@ -165,12 +175,13 @@ class Subscriptions:
             return
         here = self._here.get(partition)
         if here is None:
-            here = self._here[partition] = {}
+            here = self._here[partition] = Here()
             if self._heartbeat is not None:
                 self._heartbeat.watch(partition)
-        subscription = here.get(group)
+        here.head = -1
+        subscription = here.by_group.get(group)
         if subscription is None:
-            here[group] = Subscription(group, cursor.offset, cursor.time_ms)
+            here.by_group[group] = Subscription(group, cursor.offset, cursor.time_ms)
         elif subscription.offset != cursor.offset:
             subscription.offset = cursor.offset
             subscription.moved_ms = cursor.time_ms
@@ -189,14 +200,14 @@ class Subscriptions:
             if topic is not None:
                 index = str(partition.index)
                 head, start = partition.high_watermark, partition.log_start
-                for group, each in here.items():
+                for group, each in here.by_group.items():
                     yield (group, topic.name, index), max(0, head - max(each.offset, start))
 
     # -- views -------------------------------------------------------------------------
 
     def views(self) -> Iterator[SubscriptionView]:
         """Every subscription, by group, topic and partition."""
-        groups = {group for here in self._here.values() for group in here}
+        groups = {group for here in self._here.values() for group in here.by_group}
         groups.update(self._attribution.groups())
         for group in sorted(groups):
             yield from self.of_group(group)
@@ -223,7 +234,8 @@ class Subscriptions:
         cursor = self._cursors.known(group, place)
         head, log_start = partition.high_watermark, partition.log_start
         offset = None if cursor is None else cursor.offset
-        here = self._here.get(partition, {}).get(group)
+        there = self._here.get(partition)
+        here = None if there is None else there.by_group.get(group)
         to, row = self._sent_to(topic, partition, holder)
         sent = row.last_sent if row is not None and to.group == group else None
         counted = self._counts.find(group, place.topic_id, place.partition)

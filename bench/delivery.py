@@ -1,0 +1,88 @@
+"""Delivery over TCP: from durable to answered, and what receipts cost.
+
+python -m bench.delivery
+
+The stall is the broker's own histogram. The cost of receipts is a ratio of the processor
+time that the broker's thread took in two runs that take turns, best of several.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from ister.gateway.tests.wire_kit import Part, Wire
+from ister.testing import Broker
+from ister.wal.tests.batches import make_batch
+
+RECORDS = 2_000
+ROUNDS = 5
+PASSES = 10  # over the topic in one round
+MEGABYTES = 40
+
+
+def stalls() -> None:
+    """One reader that waits, one record at a time."""
+    with Broker() as broker, Wire(broker.port) as writer, Wire(broker.port) as reader:
+        writer.create("t")
+
+        def read() -> None:
+            for offset in range(RECORDS):
+                reader.fetch([("t", [Part(0, offset)])], max_wait_ms=30_000)
+
+        thread = threading.Thread(target=read)
+        thread.start()
+        batch = make_batch([b"x" * 100])
+        for _ in range(RECORDS):
+            writer.produce("t", batch)
+        thread.join()
+        histogram = broker.call(lambda core: core.delivery.stalls)
+        wanted = histogram.count * 0.99
+        p99 = next(bound for bound, count in histogram.cumulative() if count >= wanted)
+        print(
+            f"durable to answered, {histogram.count} waits: p99 at most {p99 * 1000:g} ms (goal 5)"
+        )
+
+
+def consume_seconds(broker: Broker) -> float:
+    """Of the broker's thread, for reading the topic again and again."""
+    with Wire(broker.port) as wire:
+        started = broker.call(lambda _: time.thread_time())
+        for _ in range(PASSES):
+            offset = 0
+            while offset < MEGABYTES * 10:
+                got = wire.fetch([("t", [Part(0, offset, 1 << 20)])]).partitions["t", 0]
+                offset += len(got.records) // 100_000  # a batch is a record of so many bytes
+        return broker.call(lambda _: time.thread_time()) - started
+
+
+def receipts() -> None:
+    """Reading a topic from the cache, with and without receipts."""
+    brokers = {
+        enabled: Broker(settings={"ister.receipts.enable": enabled}).start()
+        for enabled in (True, False)
+    }
+    try:
+        for broker in brokers.values():
+            with Wire(broker.port) as wire:
+                wire.create("t")
+                for _ in range(MEGABYTES * 10):
+                    wire.produce("t", make_batch([bytes(100_000)]))
+        best = {True: float("inf"), False: float("inf")}
+        for _ in range(ROUNDS):
+            for enabled, broker in brokers.items():
+                best[enabled] = min(best[enabled], consume_seconds(broker))
+        print(f"seconds for {PASSES * MEGABYTES} MB: {best[True]:.3f} and {best[False]:.3f}")
+        print(f"receipts cost {(best[True] / best[False] - 1) * 100:.1f} % of consuming (goal 3)")
+    finally:
+        for broker in brokers.values():
+            broker.stop()
+
+
+def main() -> None:
+    stalls()
+    receipts()
+
+
+if __name__ == "__main__":
+    main()
