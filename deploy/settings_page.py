@@ -45,6 +45,7 @@ and later ones win:
 
 A name that does not exist, a value that does not parse, two settings that do not go together: all
 problems are listed at once, each with where the value came from, and the exit code is 2.
+`ister config` prints every setting, its value and where it came from.
 """
 
 _BROKER = """\
