@@ -392,7 +392,7 @@ def test_no_file_descriptors_left(tmp_path: Path) -> None:
     process = subprocess.Popen(
         [
             *(sys.executable, "-m", "ister.gateway", "serve", "--listen", "127.0.0.1:0"),
-            *("--data", str(tmp_path / "data")),
+            *("--data", str(tmp_path / "data"), "--http", "off"),
         ],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
