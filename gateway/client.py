@@ -27,7 +27,7 @@ from ister.gateway.listeners import Listener
 from ister.gateway.protocol.errors import ProtocolError
 from ister.gateway.protocol.headers import Request
 from ister.gateway.refused import Refused
-from ister.gateway.router import overlaps
+from ister.gateway.router import OVERLAPPING
 
 if TYPE_CHECKING:
     from ister.gateway.server import Server
@@ -140,7 +140,7 @@ class ClientConnection(asyncio.BufferedProtocol):
                 self._queue.extend(more)
         finally:
             self._pumping = False
-        if self.refused and self.is_settled:
+        if self.refused.first and self.is_settled:
             self.refused.all_answered()
         if self._core.error is not None and self.is_settled:
             self._end(self._core.error)
@@ -155,7 +155,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             if core.ready_bytes >= ready_max and core.can_take:
                 return True
             request = queue[0]
-            beside = overlaps(request)
+            beside = request.api_key in OVERLAPPING
             if self._running and not beside:
                 return False
             queue.popleft()

@@ -105,12 +105,12 @@ class Slot:
     def fill(self, body: Sequence[Buffer]) -> bool:
         """The answer's body. True if it can leave now: then flush this connection."""
         assert self._buffers is None, "a request is answered once"
-        api_key, version, correlation_id = self._request[:3]
+        api_key, version, correlation_id, _, _, request_size = self._request
         size = len(body[0]) if len(body) == 1 else sum(map(len, body))
         head = response_head(correlation_id, size, has_response_tags(api_key, version))
         self._buffers = [head, *body]
         self.size = len(head) + size
-        return self._connection._filled_slot(self, self._request.size)
+        return self._connection._filled_slot(self, request_size)
 
 
 class Connection:

@@ -34,22 +34,21 @@ class _First(NamedTuple):
 
 
 class Refused:
-    __slots__ = ("_first",)
+    """`first` is nearly always empty, and looked at before anything is asked."""
+
+    __slots__ = ("first",)
 
     def __init__(self) -> None:
-        self._first: dict[Partition, _First] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self._first)
+        self.first: dict[Partition, _First] = {}
 
     def note(self, partition: Partition, data: Buffer) -> None:
         """There was no room for this batch."""
-        if partition not in self._first:
-            self._first[partition] = _producer(data)
+        if partition not in self.first:
+            self.first[partition] = _producer(data)
 
     def is_behind(self, partition: Partition, data: Buffer) -> bool:
         """Whether this batch has to wait for one that was refused."""
-        first = self._first.get(partition)
+        first = self.first.get(partition)
         if first is None:
             return False
         now = _producer(data)
@@ -59,13 +58,13 @@ class Refused:
             # Sequences wrap. What lies before is a retry of what was accepted: the log knows it.
             return (now.sequence - first.sequence) % _SEQUENCES < _SEQUENCES // 2
         if now.producer_id == first.producer_id:
-            del self._first[partition]
+            del self.first[partition]
         return False
 
     def all_answered(self) -> None:
         """Nothing of this connection is unanswered: who does not count may begin anew."""
-        for partition in [p for p, f in self._first.items() if f.producer_id == _NOBODY]:
-            del self._first[partition]
+        for partition in [p for p, f in self.first.items() if f.producer_id == _NOBODY]:
+            del self.first[partition]
 
 
 def _producer(data: Buffer) -> _First:

@@ -84,10 +84,8 @@ APIS: Final[dict[int, Api]] = {
 _API_VERSIONS: Final = int(ApiKey.API_VERSIONS)
 
 
-def overlaps(request: Request) -> bool:
-    """Whether requests like this one may be under way together on one connection."""
-    api = APIS.get(request.api_key)
-    return api is not None and api.overlaps
+# Requests of these may be under way together on one connection.
+OVERLAPPING: Final = frozenset(key for key, api in APIS.items() if api.overlaps)
 
 
 class Router:

@@ -103,7 +103,7 @@ def _append(
     if call.version < _ZSTD_FROM and _codec(data) == _ZSTD:
         raise UnsupportedCodec(f"zstd needs Produce version {_ZSTD_FROM}")
     refused = call.client.refused
-    if refused.is_behind(partition, data):
+    if refused.first and refused.is_behind(partition, data):
         raise StorageFull("a batch before this one was refused: send that one first")
     try:
         return call.context.log.append(partition, data, moment, done)
@@ -190,24 +190,13 @@ def _ignore(_: LogError | None) -> None:
 class _One:
     """The usual request: one batch."""
 
-    __slots__ = (
-        "_appended",
-        "_call",
-        "_data",
-        "_early",
-        "_index",
-        "_moment",
-        "_partition",
-        "_topic",
-    )
+    __slots__ = ("_appended", "_call", "_early", "_index", "_partition", "_topic")
 
     def __init__(self, call: Call, topic: Topic, index: int) -> None:
         self._call = call
         self._topic = topic
         self._index = index
         self._partition: Partition | None = None
-        self._data: Buffer = _EMPTY
-        self._moment = Moment.DURABLE
         self._appended: Appended | None = None
         self._early = False
 
@@ -219,19 +208,21 @@ class _One:
             body = write_one(call.version, self._topic, self._index, code, -1, -1, -1)
             call.send((body,), code)
             return
-        self._data = data or _EMPTY
-        self._moment = _moment(call, partition, acks)
-        _when_keyed(call, partition, self._data, self._keyed)
+        batch = data or _EMPTY
+        moment = Moment.WRITTEN if acks == 1 else _moment(call, partition, acks)
+        if partition.settings.compact:
+            _when_keyed(call, partition, batch, lambda error: self._append(batch, moment, error))
+        else:
+            self._append(batch, moment, None)
 
-    def _keyed(self, error: LogError | None) -> None:
-        partition = self._partition
-        assert partition is not None
-        data, self._data = self._data, _EMPTY
+    def _append(self, data: Buffer, moment: Moment, error: LogError | None) -> None:
         if error is not None:
             self._refuse(error, data)
             return
+        partition = self._partition
+        assert partition is not None
         try:
-            self._appended = _append(self._call, partition, data, self._moment, self._done)
+            self._appended = _append(self._call, partition, data, moment, self._done)
         except LogError as refusal:
             self._refuse(refusal, data)
             return

@@ -130,7 +130,12 @@ def _read_flexible(body: memoryview, version: int, items_left: int) -> ProduceRe
             index, size = _INDEX_SIZE.unpack_from(body, position)
             position += 5
             if size >= 0x80:
-                size, position = read_uvarint(body, position - 1)
+                high = body[position]
+                if high < 0x80:  # two bytes: batches up to 16 KB
+                    size = size & 0x7F | high << 7
+                    position += 1
+                else:
+                    size, position = read_uvarint(body, position - 1)
             if size:
                 stop = position + size - 1
                 if stop > end:
