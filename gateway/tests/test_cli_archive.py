@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import tarfile
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from ister.gateway.cli.main import app
+from ister.gateway.tests import formats
 from ister.wal.clock import ManualClock
 from ister.wal.fs import OsFileSystem
 from ister.wal.handoff import Handoff
@@ -109,6 +111,29 @@ def test_restore(bucket: Path, tmp_path: Path) -> None:
     assert "no snapshot of metadata" in text
     assert (data / "metadata.sqlite").exists()
     assert run("restore", f"file://{bucket}", "--data", str(data))[0] == 3
+
+
+def test_restore_says_what_came_back(tmp_path: Path) -> None:
+    """Of a bucket with a snapshot: its age, cursors, and the last offset of each partition."""
+    with tarfile.open(Path(formats.__file__).parent / "1.tar.xz") as archive:
+        for entry in archive:
+            content = archive.extractfile(entry)
+            place = tmp_path / entry.name
+            place.mkdir() if content is None else place.write_bytes(content.read())
+    url = f"file://{tmp_path}/data/bucket"
+    code, text = run("restore", url, "--data", str(tmp_path / "one"))
+    assert code == 0
+    assert "snapshot of metadata:" in text
+    assert "orders/0: last offset 9, epoch" in text
+    assert "1 cursors into" in text
+    code, text = run("restore", url, "--data", str(tmp_path / "two"), "--json")
+    report = json.loads(text)
+    assert report["snapshot_age_ms"] > 0
+    assert [part["last_offset"] for part in report["partitions"] if part["topic"] == "orders"] == [
+        9,
+        2,
+    ]
+    assert report["cursors_set_back"] == []
 
 
 def test_a_wrong_address_is_said(tmp_path: Path) -> None:

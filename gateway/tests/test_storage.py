@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
+import threading
 from pathlib import Path
 
 import pytest
@@ -175,4 +176,41 @@ def test_a_first_start_needs_the_bucket_and_no_other_does(tmp_path: Path) -> Non
     asyncio.run(open_and_close())
     bucket.down()
     asyncio.run(open_and_close())
+    assert errors == []
+
+
+def test_a_bucket_that_hangs_holds_up_nobody(tmp_path: Path) -> None:
+    """An upload that takes for ever: appends become durable, files rotate, the backlog grows."""
+    errors: list[BaseException] = []
+    hanging, go_on = threading.Event(), threading.Event()
+
+    def hang(_: float) -> None:
+        hanging.set()
+        assert go_on.wait(60)
+
+    bucket = FaultyStore(MemoryStore(), random.Random(1), sleep=hang)
+    bucket.delay(1.0, "put")
+
+    async def run() -> None:
+        options = Options(data=str(tmp_path / "data"), log=SETTINGS, bucket=bucket)
+        storage = Storage(options, errors.append)
+        topic = await create(storage, "t")
+        parts = [storage.log.partition(topic.id, n) for n in range(PARTITIONS)]
+        async with asyncio.TaskGroup() as group:
+            ticking = group.create_task(storage.run())
+            await write(storage, parts[0])
+            assert await asyncio.to_thread(hanging.wait, 60)
+            before = storage.handoff.backlog_bytes
+            await write(storage, parts[1])  # every batch of it durable
+            assert storage.handoff.backlog_bytes > before
+            assert storage.handoff.objects == 0
+            bucket.clear()
+            go_on.set()
+            async with asyncio.timeout(60):
+                await handed_over(storage)
+            ticking.cancel()
+        assert await follow(storage, parts[1], 0) == list(range(BATCHES))
+        await storage.close()
+
+    asyncio.run(run())
     assert errors == []

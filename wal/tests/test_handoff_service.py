@@ -6,7 +6,7 @@ import errno
 import random
 from dataclasses import replace
 
-from ister.wal.errors import Contradiction, Damaged, StorageError
+from ister.wal.errors import Contradiction, Damaged, Fenced, StorageError
 from ister.wal.memory_fs import MemoryFileSystem
 from ister.wal.tests.broker_kit import Broker
 from ister.wal.tests.harness import SMALL, TOPIC, Harness
@@ -268,3 +268,32 @@ def test_an_empty_log_has_no_backlog() -> None:
     harness.tick(100)
     assert harness.service.backlog_bytes == 0
     assert harness.service.oldest_age_ms() == 0
+
+
+def test_the_older_of_two_owners_stops_and_keeps_what_it_has() -> None:
+    """Two copies of one data directory on one bucket: the one that started later goes on."""
+    older = Harness().open()
+    older.append(b"shared past")
+    older.run()
+    for _ in range(3):
+        older.tick(61)
+    assert older.partition().tiered_end == 1
+    assert isinstance(older.fs, MemoryFileSystem)
+    newer = Harness(older.fs.crash(), bucket=older.bucket, clock=older.clock)
+    newer.runs = 10
+    newer.open()
+    for harness, value in ((older, b"of the older"), (newer, b"of the newer")):
+        harness.append(value)
+        harness.run()
+    for _ in range(3):
+        newer.tick(61)
+    assert newer.partition().tiered_end == 2
+    for _ in range(5):
+        older.tick(61)
+    assert isinstance(older.service.fenced, Fenced)
+    assert older.errors == [older.service.fenced]  # said once, and no request after it
+    assert older.partition().tiered_end == 1
+    assert older.log.sealed  # nothing was trimmed
+    assert older.values() == [b"shared past", b"of the older"]
+    newer.log.cache.evict_all()
+    assert newer.values() == [b"shared past", b"of the newer"]
