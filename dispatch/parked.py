@@ -219,11 +219,18 @@ class ParkedReads:
                 waiting.moved_at = now
 
     def wake(self, partitions: Iterable[Partition]) -> None:
-        """Everybody who waits on these looks again: one pass a partition."""
+        """Everybody who has not seen the heads of these looks again: one pass a partition.
+
+        A read of many partitions that move together looks once, not once for each."""
         for partition in partitions:
             waiting = self.waiting.get(partition)
             if waiting is not None:
-                reads = [read for read in waiting.reads if not read.broken]
+                head = partition.high_watermark
+                reads = [
+                    read
+                    for read, evaluated in waiting.reads.items()
+                    if evaluated < head and not read.broken
+                ]
                 self.wake_reads(partition, reads, Waker.NOTIFIER)
 
     def wake_reads(
@@ -254,7 +261,10 @@ class ParkedReads:
         """The topic was deleted: whoever waits on it must hear of it, notifier or not."""
 
         def tell() -> None:
-            self.wake([each for each in self.waiting if each.topic_id == topic_id])
+            for partition in [each for each in self.waiting if each.topic_id == topic_id]:
+                waiting = self.waiting.get(partition)
+                if waiting is not None:
+                    self.wake_reads(partition, list(waiting.reads), Waker.NOTIFIER)
 
         self._timer.soon(tell)
 

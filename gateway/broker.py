@@ -226,9 +226,12 @@ class Broker:
 
     def _moved(self, partitions: list[Partition]) -> None:
         """A commit is durable: hints, nothing more; who is woken is woken later."""
-        self.parked.moved(partitions)
+        try:
+            self.parked.moved(partitions)
+            self.passed.moved(partitions)
+        except Exception as error:  # whatever is wrong with delivery, the commit is a commit
+            self.storage.report(error)
         self.hints(partitions)
-        self.passed.moved(partitions)
         self.server.committed()
 
     def _members_changed(self, group_id: str) -> None:

@@ -51,6 +51,18 @@ def test_a_read_of_many_partitions_parks_once() -> None:
     bench.parked.check()
 
 
+def test_a_commit_over_many_of_its_partitions_is_one_look() -> None:
+    """It saw all heads at the first; it is not asked again for each of the others."""
+    bench = Bench()
+    places = [partition(index) for index in range(100)]
+    read = bench.park(*places, min_records=1000)
+    for place in places:
+        append(place)
+    bench.parked.wake(places)
+    assert read.looks == 1
+    assert read.parked
+
+
 def test_deadlines_come_in_their_order() -> None:
     """One timer serves the earliest."""
     bench, here = Bench(), partition()
@@ -124,6 +136,7 @@ def test_a_read_that_raises_costs_nobody_else() -> None:
     bench.parked.wake([here])
     assert good.answered
     assert bad.broken
+    append(here)
     bench.parked.wake([here])
     assert bad.looks == 1
     for _ in range(RECREATIONS_MAX - 1):

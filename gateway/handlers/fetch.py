@@ -31,13 +31,14 @@ from ister.gateway.protocol.fetch import FetchRequest, FetchResult
 from ister.gateway.protocol.hot import Topic
 from ister.wal.errors import LogError, StorageError
 from ister.wal.partition import Partition
-from ister.wal.reader import Chunk
+from ister.wal.reader import LIVE, Chunk
 
 # Cold reads that one fetch starts at a time; the rest has its turn in the next one.
 COLD_READS_MAX = 8
 _NO_ABORTED: list[tuple[int, int]] = []
 _UNKNOWN = (int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), int(ErrorCode.UNKNOWN_TOPIC_ID))
 _READ_COMMITTED = 1
+_NOTHING = Chunk([], 0, 0, 0, LIVE)
 
 
 def handle(call: Call, request: FetchRequest) -> None:
@@ -76,7 +77,7 @@ class _Place:
         self.partition = partition
         self.error = error
         self.chunk: Chunk | None = None
-        self.head = 0  # up to where it was looked at
+        self.head = -1  # up to where it was looked at
         self.broken_source = ""  # what came from there does not continue
         self.rereads = 0
 
@@ -139,6 +140,7 @@ class _Fetch(ParkedRead):
     def recreate(self) -> None:
         for place in self._places:
             place.chunk = None
+            place.head = -1
             place.broken_source = ""
 
     def expire(self) -> None:
@@ -167,7 +169,7 @@ class _Fetch(ParkedRead):
         failed = False
         cold: list[_Place] = []
         for place in self._places:
-            partition = place.partition
+            partition, kept = place.partition, place.chunk
             place.chunk = None
             if partition is None:
                 failed = True
@@ -179,8 +181,12 @@ class _Fetch(ParkedRead):
                 continue
             asked = place.asked
             limit = max(0, min(left, asked.max_bytes))
+            chunk: Chunk | None
             try:
-                chunk = self._read_memory(place, limit)
+                if _is_as_it_was(place, partition, kept, limit):
+                    chunk = kept or _NOTHING
+                else:
+                    chunk = self._read_memory(place, limit)
             except LogError as error:
                 place.error = int(code_of(error))
                 failed = True
@@ -346,6 +352,15 @@ class _Fetch(ParkedRead):
         return FetchResult(
             index, 0, head, head, partition.log_start, chunk.buffers, chunk.size, aborted
         )
+
+
+def _is_as_it_was(place: _Place, partition: Partition, kept: Chunk | None, limit: int) -> bool:
+    """Whether nothing has changed since the last look, so that a fetch of a thousand partitions
+    reads those that moved."""
+    head, offset = partition.high_watermark, place.asked.fetch_offset
+    if place.head != head or offset < partition.log_start:
+        return False
+    return offset >= head if kept is None else kept.size <= limit
 
 
 def _unknown(call: Call) -> int:

@@ -15,7 +15,10 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from ister.gateway.broker import Broker as Core
-from ister.gateway.tests.wire_kit import Part, Wire
+from ister.gateway.protocol.api import ApiKey
+from ister.gateway.protocol.error_codes import ErrorCode
+from ister.gateway.protocol.messages import incremental_alter_configs as alter
+from ister.gateway.tests.wire_kit import FetchAnswer, Part, Wire
 from ister.testing import Broker
 from ister.wal.tests.batches import make_batch
 
@@ -352,6 +355,61 @@ def test_a_fetch_of_many_partitions_parks_once(stages: Stages) -> None:
         stage.wire.produce("many", make_batch([b"v"]), partition=137)
         thread.join(SECONDS_MAX)
         assert len(done) == 1
+
+
+def test_a_minimum_over_many_partitions_is_gathered(stages: Stages) -> None:
+    """What was found before stays found: each wake-up reads only the partitions that moved."""
+    stage = stages(heartbeat_ms=50)
+    stage.wire.create("many", 20)
+    answers: list[FetchAnswer] = []
+    with Wire(stage.broker.port, 90) as wire:
+        topics = [("many", [Part(index) for index in range(20)])]
+        thread = threading.Thread(
+            target=lambda: answers.append(
+                wire.fetch(topics, max_wait_ms=MAX_WAIT_MS, min_bytes=10_000)
+            )
+        )
+        thread.start()
+        stage.until(lambda core: core.parked.count == 1)
+        for index in range(20):
+            stage.wire.produce("many", make_batch([b"v" * 600]), partition=index)
+        thread.join(SECONDS_MAX)
+        assert not thread.is_alive()
+    found = {index for (_, index), got in answers[0].partitions.items() if got.records}
+    assert found >= set(range(14))  # as many as make the minimum
+    assert all(offsets_of(answers[0].partitions["many", each].records) == [0] for each in found)
+
+
+def alter_heartbeat(wire: Wire, value: int) -> int:
+    asked = alter.IncrementalAlterConfigsRequest(
+        resources=(
+            alter.AlterConfigsResource(
+                resource_type=2,
+                resource_name="t",
+                configs=(
+                    alter.AlterableConfig(
+                        name="ister.heartbeat.interval.ms", config_operation=0, value=str(value)
+                    ),
+                ),
+            ),
+        ),
+        validate_only=False,
+    )
+    answer = wire.request(alter, ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, asked)
+    return int(answer.responses[0].error_code)
+
+
+def test_the_interval_is_changed_while_a_fetch_waits(stages: Stages) -> None:
+    """Off, then on: it takes effect without a new fetch; values outside the range are refused."""
+    stage = stages(heartbeat_ms=0)
+    stage.broker.faults.drop_notifications(1.0)
+    reader = stage.reader()
+    stage.publish()
+    assert not reader.until(0, 1.0)
+    for wrong in (-1, 1, 49, 1001):
+        assert alter_heartbeat(stage.wire, wrong) == ErrorCode.INVALID_CONFIG
+    assert alter_heartbeat(stage.wire, 50) == 0
+    complete(stage, reader)
 
 
 @pytest.mark.fault
