@@ -116,7 +116,7 @@ class Lake:
         return self.read_files(self.current())
 
     def read_files(self, paths: Iterable[str]) -> DataFrame:
-        hidden = self._hidden()
+        hidden = self.hidden()
         wanted = set(paths)
         frame = self._frame(self.path, sorted(wanted - hidden))
         if wanted & hidden:
@@ -240,7 +240,7 @@ class Lake:
     def _own(self, *parts: str) -> str:
         return "/".join([self.path, "_ister", *parts])
 
-    def _hidden(self) -> set[str]:
+    def hidden(self) -> set[str]:
         """Files that `compact` has not shown yet, by their path below the lake."""
         root = self._own("hidden")
         found: set[str] = set()

@@ -34,6 +34,8 @@ def session(
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
     spark.conf.set("spark.sql.session.timeZone", "UTC")  # dates in the lake are UTC dates
+    # Timestamps as every reader of Parquet knows them; Spark's own default is long deprecated.
+    spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
     return spark
 
 

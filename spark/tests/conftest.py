@@ -65,4 +65,4 @@ def kit(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kit]:
     bucket = f"file://{tmp_path_factory.mktemp('bucket')}"
     data = tmp_path_factory.mktemp("broker") / "data"
     with Broker(data, bucket=bucket, settings=settings) as broker:
-        yield Kit(broker, bucket)
+        yield Kit(broker, bucket, str(data))

@@ -23,9 +23,10 @@ _numbers = itertools.count()
 class Kit:
     """One broker, as tests use it."""
 
-    def __init__(self, broker: Broker, bucket: str) -> None:
+    def __init__(self, broker: Broker, bucket: str, data: str) -> None:
         self.broker = broker
         self.bucket = bucket
+        self.data = data
         self._admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
 
     def topic(self, partitions: int = 1, name: str | None = None, **configs: str) -> str:

@@ -152,7 +152,7 @@ class Archive:
     ) -> None:
         report.partitions += not manifest.deleted
         for entry in manifest.entries:
-            finding = self._verify_entry(manifest, entry)
+            finding = self.verify_entry(manifest, entry)
             if finding is not None and self._still_named(manifest, entry):
                 report.findings.append(finding)
             report.entries += 1
@@ -161,7 +161,8 @@ class Archive:
             if progress is not None:
                 progress(report.bytes, total)
 
-    def _verify_entry(self, manifest: Manifest, entry: Entry) -> Finding | None:
+    def verify_entry(self, manifest: Manifest, entry: Entry) -> Finding | None:
+        """What is wrong with one section of a manifest, read whole; None: it holds."""
         try:
             section = self._reader.section(manifest, entry)
             data_crc = 0
