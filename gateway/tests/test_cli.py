@@ -82,3 +82,17 @@ def test_config_lists_everything_that_is_wrong():
     result = run("config", "--set", "a=1", "--set", "num.partitions=0")
     assert result.returncode == 2
     assert len(result.stderr.splitlines()) == 2
+
+
+def test_a_broker_starts_without_rich():
+    """It is there because typer wants it, and loading it takes a fifth of the start."""
+    code = (
+        "import sys; sys.argv = ['ister', 'serve', '--workers', '2']\n"
+        "from ister.gateway.__main__ import main\n"
+        "try: main()\n"
+        "except SystemExit as end: assert end.code == 2, end.code\n"
+        "assert 'ister.gateway.broker' in sys.modules\n"
+        "assert not [name for name in sys.modules if name.startswith('rich.')]"
+    )
+    result = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True)
+    assert result.returncode == 0, result.stderr
