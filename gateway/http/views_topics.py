@@ -6,6 +6,7 @@ import uuid
 from typing import Any
 
 from ister.gateway.broker import Broker
+from ister.gateway.topic_admin import INTERNAL_PREFIX
 from ister.metadata.catalog import Topic
 from ister.wal.partition import Partition
 
@@ -29,6 +30,7 @@ def summary(core: Broker, topic: Topic) -> dict[str, Any]:
         "records": sum(each.high_watermark - each.log_start for each in partitions),
         "journal_bytes": sum(each.local_bytes for each in partitions),
         "bucket_bytes": sum(_bucket_bytes(each) for each in partitions),
+        "internal": topic.name.startswith(INTERNAL_PREFIX),
         "reliable": all(each.settings.reliable for each in partitions),
         "created_ms": topic.created_ms,
     }

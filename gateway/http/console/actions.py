@@ -21,6 +21,7 @@ from ister.gateway.http.console.render import Console, checked, segment
 from ister.gateway.http.guard import TOKEN_COOKIE
 from ister.gateway.kafka_client.batches import NewRecord, encode
 from ister.gateway.protocol.error_codes import ErrorCode
+from ister.gateway.topic_admin import INTERNAL_PREFIX
 from ister.gateway.topic_configs import validate
 from ister.metadata.catalog import Topic
 from ister.wal.log import Moment
@@ -168,6 +169,8 @@ def _topic(core: Broker, name: str) -> Topic:
     topic = core.storage.catalog.topics_by_name.get(name)
     if topic is None:
         raise Refused(f"There is no topic {name}.")
+    if name.startswith(INTERNAL_PREFIX):
+        raise Refused(f"{name} is the broker's own.")
     return topic
 
 

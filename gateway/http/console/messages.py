@@ -62,7 +62,7 @@ async def read_page(core: Broker, partition: Partition, offset: int) -> Page:
         for _ in range(READS_MAX):
             if at >= partition.high_watermark or len(found) >= MESSAGES_MAX:
                 break
-            chunk = await _read(core, partition, at)
+            chunk = await read_chunk(core, partition, at)
             if not chunk.size:
                 break
             wanted = MESSAGES_MAX - len(found)
@@ -82,7 +82,8 @@ async def offset_at(core: Broker, partition: Partition, timestamp_ms: int) -> in
     return partition.high_watermark if found is None else found.offset
 
 
-async def _read(core: Broker, partition: Partition, offset: int) -> Chunk:
+async def read_chunk(core: Broker, partition: Partition, offset: int) -> Chunk:
+    """What comes next, from wherever it is; LogError or TimeoutError."""
     answer: asyncio.Future[Chunk | None] = asyncio.get_running_loop().create_future()
     core.context.reader.read(partition, offset, READ_BYTES, _setter(answer))
     async with asyncio.timeout(TIMEOUT_S):

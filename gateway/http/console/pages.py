@@ -12,9 +12,11 @@ from ister.gateway.broker import Broker
 from ister.gateway.http import views_groups, views_node, views_subscriptions, views_topics
 from ister.gateway.http.console.history import History
 from ister.gateway.http.console.messages import MESSAGES_MAX, offset_at, read_page
+from ister.gateway.http.console.receipts import Found, look_up
 from ister.gateway.http.console.render import Console
 from ister.gateway.http.problems import problems
 from ister.gateway.topic_configs import TOPIC_CONFIGS, default_of
+from ister.wal.errors import LogError
 from ister.wal.partition import Partition
 
 ROWS_MAX = 200  # of a listing on a page; the rest is behind "more"
@@ -101,6 +103,12 @@ def add(routes: web.RouteTableDef, console: Console, history: History) -> None:
         )
         return console.page(request, "subscriptions.html", **listing)
 
+    @routes.get("/receipts")
+    async def receipts(request: web.Request) -> web.Response:
+        asked = {name: request.query.get(name, "") for name in ("topic", "partition", "offset")}
+        found, problem = await _receipts(core, **asked) if asked["topic"] else (None, "")
+        return console.page(request, "receipts.html", found=found, problem=problem, asked=asked)
+
     @routes.get("/handoff")
     async def handoff(request: web.Request) -> web.Response:
         values = views_node.handoff(core)
@@ -130,6 +138,21 @@ def add(routes: web.RouteTableDef, console: Console, history: History) -> None:
         return web.Response(
             text=content, content_type=_STATIC[name], headers={"Cache-Control": "max-age=300"}
         )
+
+
+async def _receipts(
+    core: Broker, topic: str, partition: str, offset: str
+) -> tuple[Found | None, str]:
+    """What was found, or why nothing could be looked up."""
+    where = _partition(core, topic, partition)
+    if where is None:
+        return None, "There is no such partition."
+    if not offset.isdecimal() or int(offset) >= where.high_watermark:
+        return None, f"Offsets of this partition end before {where.high_watermark}."
+    try:
+        return await look_up(core, topic, where, int(offset)), ""
+    except (LogError, TimeoutError) as error:
+        return None, str(error) or "the read took too long"
 
 
 def _commit_ms(core: Broker) -> float | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -14,7 +15,7 @@ from ister.gateway.http.guard import Policy
 from ister.gateway.listeners import Address
 from ister.gateway.protocol.api import ApiKey
 from ister.gateway.protocol.messages import offset_commit
-from ister.gateway.tests.wire_kit import Wire
+from ister.gateway.tests.wire_kit import Part, Wire
 from ister.testing import Broker
 from ister.wal.errors import JournalFailed
 from ister.wal.tests.batches import make_batch
@@ -64,6 +65,7 @@ def browser(broker: Broker) -> Browser:
         ("/groups", "a/b &lt;i&gt;"),
         ("/groups/a%2Fb%20%3Ci%3E", "Empty"),
         ("/subscriptions", "a/b &lt;i&gt;"),
+        ("/receipts", "Was a record sent"),
         ("/handoff", "Waiting"),
         ("/clients", "connections"),
         ("/settings", "num.partitions"),
@@ -150,6 +152,45 @@ def test_a_read_that_fails_is_said_on_the_page(broker: Broker, browser: Browser)
     page = browser.get("/topics/orders/messages?offset=0")
     assert page.status == 200
     assert "cannot be read now" in page.text
+
+
+def test_receipts_are_looked_up(broker: Broker, browser: Browser) -> None:
+    """Sent to a reader, committed by a group; and what was never sent says what that means."""
+    with Wire(broker.port) as wire:
+        wire.fetch([("orders", [Part(0)])])
+        wire.fetch([("orders", [Part(0, offset=4)])])  # a second one ends the first one's range
+    wait = threading.Event()
+    for _ in range(3_000):
+        text = browser.get("/receipts?topic=orders&partition=0&offset=0").text
+        if "sent once" in text:
+            break
+        wait.wait(0.01)
+    assert "sent once" in text
+    assert "client test" in text
+    assert "group a/b &lt;i&gt;" in text  # it committed offset 1, so the record before it
+    assert "&#34;id&#34;: 1" in text
+    nothing = browser.get("/receipts?topic=orders&partition=1&offset=0").text
+    assert "end before 0" in nothing
+    for query in ("topic=x&partition=0&offset=0", "topic=orders&partition=9&offset=0"):
+        assert "no such partition" in browser.get(f"/receipts?{query}").text
+
+
+def test_the_brokers_own_topics_are_left_alone(broker: Broker, browser: Browser) -> None:
+    """No forms on their pages, and none is taken."""
+    with Wire(broker.port) as wire:
+        wire.fetch([("orders", [Part(0)])])
+    name = "__ister_receipts"
+    browser.get("/receipts?topic=orders&partition=0&offset=0")
+    wait = threading.Event()
+    for _ in range(3_000):
+        page = browser.get(f"/topics/{name}")
+        if page.status == 200:
+            break
+        wait.wait(0.01)
+    assert "<form" not in page.text
+    refused = browser.submit("/topics", f"/topics/{name}/delete", confirm=name)
+    assert refused.status == 400
+    assert "own" in refused.text
 
 
 # -- changing --------------------------------------------------------------------------

@@ -38,6 +38,7 @@ PAGES = (
     "/groups",
     "/groups/a%2Fb%20%3Ci%3E",
     "/subscriptions",
+    "/receipts?topic=orders&partition=0&offset=1",
     "/handoff",
     "/clients",
     "/settings",
