@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
+from compat_tests.tools import go_client, node, node_packages
 from compat_tests.waiting import wait_for
 
 UNKNOWN_TOPIC_OR_PARTITION = 3
@@ -311,6 +312,15 @@ def _java(lock: str) -> Callable[[], list[str]]:
     return lambda: [sys.executable, "-m", "compat_tests.java.runner", lock]
 
 
+def _go(program: str) -> Callable[[], list[str]]:
+    return lambda: [str(go_client(program))]
+
+
+def _node(program: str) -> Callable[[], list[str]]:
+    script = Path(__file__).parent / "node" / program
+    return lambda: [node(), str(script), str(node_packages())]
+
+
 KINDS = [
     Kind("kafka-python", _python("compat_tests.kafka_python.runner"), frozenset({"null_header"})),
     Kind(
@@ -327,4 +337,28 @@ KINDS = [
     Kind("java-3.4", _java("kafka-clients-3.4.1")),
     Kind("java-3.9", _java("kafka-clients-3.9.1")),
     Kind("java-4.3", _java("kafka-4.3.1")),
+    Kind("franz-go", _go("franz")),
+    Kind(
+        "kafkajs",
+        _node("kafkajs.mjs"),
+        # "header_order": it keeps headers by name; "range" and others: it has roundrobin alone;
+        # "set_committed": it reads from a group for five seconds to do so
+        frozenset(
+            {
+                "cooperative-sticky",
+                "header_order",
+                "lz4",
+                "max_timestamp",
+                "no_offset_after",
+                "no_reset",
+                "null_header",
+                "range",
+                "reset_of_active",
+                "set_committed",
+                "static",
+                "sticky",
+                "timestamp_type",
+            }
+        ),
+    ),
 ]

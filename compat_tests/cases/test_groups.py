@@ -155,9 +155,8 @@ def test_reset(client, names, joined):
     client.set_committed(group, topic, 3)
     joined("m", group, [topic])
     assert _read(client, "m", 2) == [3, 4]
-    with pytest.raises(ClientError) as refused:
-        client.set_committed(group, topic, 1)
-    assert refused.value.code == UNKNOWN_MEMBER_ID
+    if client.can("reset_of_active"):
+        assert _code(client.set_committed, group, topic, 1) == UNKNOWN_MEMBER_ID
     client.leave("m")
     client.set_committed(group, topic, 1)
     assert client.committed(group, topic)[0] == 1
@@ -169,7 +168,7 @@ def test_life_of_a_group(client, names, joined):
     client.create_topic(topic)
     client.produce(topic, [Record(value=b"v")])
     joined("m", group, [topic], commit_each=True)
-    wait_for(lambda: client.describe_group(group) == ("Stable", 1), "one member, stable")
+    wait_for(lambda: _described(client, group) == ("Stable", 1), "one member, stable")
     wait_for(lambda: client.committed(group, topic)[0] == 1, "committed")
     assert group in client.groups()
     if client.can("delete_group"):
@@ -182,6 +181,16 @@ def test_life_of_a_group(client, names, joined):
         assert group not in client.groups()
         assert client.committed(group, topic)[0] == -1
         assert _code(client.delete_group, group) == GROUP_ID_NOT_FOUND
+
+
+def _described(client, group):
+    """State and number of members; None before there is such a group."""
+    try:
+        return client.describe_group(group)
+    except ClientError as error:
+        if error.code != GROUP_ID_NOT_FOUND:
+            raise
+        return None
 
 
 def _read(client, member, count):

@@ -56,7 +56,10 @@ def test_nulls_and_headers(client, names):
     found = client.read(topic, 3)
     assert [(each.key, each.value) for each in found[:2]] == [(None, b"plain"), (b"gone", None)]
     assert found[2].value == b""
-    assert found[2].headers == headers
+    if client.can("header_order"):
+        assert found[2].headers == headers
+    else:
+        assert sorted(found[2].headers) == sorted(headers)
 
 
 def test_big_record(client, names):

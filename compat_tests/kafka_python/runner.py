@@ -30,6 +30,7 @@ SPECS = {
     "latest": OffsetSpec.LATEST,
     "max_timestamp": OffsetSpec.MAX_TIMESTAMP,
 }
+POLL_MS = 1_000
 T = TypeVar("T")
 
 
@@ -264,7 +265,9 @@ class Consumer:
         self._consumer = consumer
 
     def poll(self, seconds: float) -> list[Answer]:
-        found = self._consumer.poll(int(seconds * 1_000))
+        # A poll that ends while the group is being joined can leave this client (3.0.12) without
+        # an assignment and without heartbeats, whatever the broker answered; so it gets longer.
+        found = self._consumer.poll(POLL_MS)
         return [_record(each) for some in found.values() for each in some]
 
     def assignment(self) -> list[tuple[str, int]]:

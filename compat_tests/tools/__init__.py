@@ -11,8 +11,10 @@ from compat_tests.tools.browser import browser
 from compat_tests.tools.cache import ToolMissing
 from compat_tests.tools.compiler import c_compiler
 from compat_tests.tools.emulator import fake_gcs_server
+from compat_tests.tools.go_clients import go_client
 from compat_tests.tools.java import java
 from compat_tests.tools.kafka import kafka_class_path
+from compat_tests.tools.node_clients import node, node_packages
 from compat_tests.tools.promtool import promtool
 
 __all__ = [
@@ -20,7 +22,10 @@ __all__ = [
     "browser",
     "c_compiler",
     "fake_gcs_server",
+    "go_client",
     "java",
     "kafka_class_path",
+    "node",
+    "node_packages",
     "promtool",
 ]

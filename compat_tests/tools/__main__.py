@@ -11,8 +11,17 @@ import os
 import subprocess
 import sys
 
-from compat_tests.tools import cache, compiler, emulator, jars, kafka
+from compat_tests.tools import (
+    cache,
+    compiler,
+    emulator,
+    go_clients,
+    jars,
+    kafka,
+    node_clients,
+)
 
+JAVA_CLIENTS = ("kafka-clients-3.4.1", "kafka-clients-3.9.1")
 USAGE = "usage: python -m compat_tests.tools start|make|lock NAME COORDINATES..."
 
 
@@ -31,7 +40,15 @@ def main(arguments: list[str]) -> int:
 
 def start() -> None:
     """Begin `make` in a process of its own, unless everything is there."""
-    if compiler.present() and emulator.present() and kafka.present():
+    made = [
+        compiler.present(),
+        emulator.present(),
+        go_clients.present(),
+        kafka.present(),
+        node_clients.present(),
+        *(jars.present(name) for name in JAVA_CLIENTS),
+    ]
+    if all(made):
         return
     log_path = cache.folder() / "make.log"
     print(f"making test tools in the background; see {log_path}")
@@ -50,6 +67,11 @@ def make() -> None:
     print(" ".join(compiler.c_compiler()))
     print(emulator.fake_gcs_server())
     print(kafka.kafka_class_path())
+    for name in JAVA_CLIENTS:
+        print(jars.class_path(name))
+    print(node_clients.node(), node_clients.node_packages())
+    for program in go_clients.PROGRAMS:
+        print(go_clients.go_client(program))
 
 
 if __name__ == "__main__":
