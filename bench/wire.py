@@ -27,9 +27,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from bench.wire_load import cpu_s
+
 # What every broker still has in memory when it is read.
 RECENT_MB = 40
-TICKS = os.sysconf("SC_CLK_TCK")
 GOALS = {
     "start s": 0.5,
     "idle MB": 60,
@@ -52,11 +53,6 @@ GOALS = {
     "200 parked: wake p50 ms": 6,
     "memory high MB": 250,
 }
-
-
-def cpu_s(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / TICKS
 
 
 def memory_mb(pid: int, what: str = "VmRSS") -> float:
@@ -126,8 +122,10 @@ class Bench:
             self.figures[f"end to end {rate}/s: p99 ms"] = found["p99_ms"]
 
     def parked(self) -> None:
-        found, cpu = self.load("parked", topic="parked", readers=200, seconds=self.args.seconds)
-        self.figures["200 parked: CPU us per empty fetch"] = cpu / found["empty"] * 1e6
+        found, _ = self.load(
+            "parked", topic="parked", readers=200, seconds=self.args.seconds, pid=self.pid
+        )
+        self.figures["200 parked: CPU us per empty fetch"] = found["empty_us"]
         self.figures["200 parked: wake p50 ms"] = found["wake_p50_ms"]
 
     def bulk(self) -> None:

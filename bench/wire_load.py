@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import select
 import socket
 import statistics
@@ -16,6 +17,7 @@ import struct
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from ister.gateway.protocol.api import ApiKey
@@ -25,6 +27,12 @@ from ister.wal.tests.batches import make_batch
 
 Result = dict[str, float]
 now = time.perf_counter
+
+
+def cpu_s(pid: int) -> float:
+    """CPU that a process has used."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def percentile(values: list[float], share: float) -> float:
@@ -239,48 +247,54 @@ def _new_aiokafka(bootstrap: str, topic: str) -> float:
     return asyncio.run(main())
 
 
-def parked(bootstrap: str, *, topic: str, readers: int, seconds: float) -> Result:
+def parked(bootstrap: str, *, topic: str, readers: int, seconds: float, pid: int) -> Result:
     """Readers at the head of an idle partition: empty polls; then one record wakes them all."""
     port = int(bootstrap.rsplit(":", 1)[1])
     create(bootstrap, topic, 1)
     writer = Wire(port)
     offset = writer.produce(topic, make_batch([b"first"])).base_offset + 1
-    wires = {}
+    wires: dict[int, Wire] = {}
     poll = select.epoll()
 
-    def ask(wire: Wire, at: int) -> None:
+    def frame(at: int) -> bytes:
         body = fetch_body(12, [(topic, [Part(0, at)])], max_wait_ms=500)
-        wire.ask(ApiKey.FETCH, 12, body)
+        return request_frame(ApiKey.FETCH, 12, 1, "bench", [body])
 
+    asking = frame(offset)
     for _ in range(readers):
         wire = Wire(port)
         wires[wire.socket.fileno()] = wire
         poll.register(wire.socket.fileno(), select.EPOLLIN)
-        ask(wire, offset)
-    empty = 0
-    end = now() + seconds
-    while now() < end:
-        for fd, _ in poll.poll(0.1):
-            wires[fd].answer()
-            ask(wires[fd], offset)
-            empty += 1
+        wire.socket.sendall(asking)
+    empty, empty_bytes = 0, 0
+    for phase in (1.0, seconds):  # the first until everybody has come
+        before, empty = cpu_s(pid), 0
+        end = now() + phase
+        while now() < end:
+            for fd, _ in poll.poll(0.1):
+                empty_bytes = len(wires[fd].socket.recv(65536))
+                wires[fd].socket.sendall(asking)
+                empty += 1
+    cpu = cpu_s(pid) - before
     wakes = []
     for _ in range(10):
         batch = make_batch([b"wake"])
+        following = frame(offset + 1)
         started = now()
         writer.ask(ApiKey.PRODUCE, 9, produce_body(9, [(topic, [(0, batch)])]))
-        offset += 1
-        woken: set[int] = set()
+        woken: list[int] = []
         while len(woken) < readers:
             for fd, _ in poll.poll(1.0):
-                size = len(wires[fd].answer()[1])
-                full = size > len(topic) + 100  # an empty one is shorter
-                if full:
-                    woken.add(fd)
-                ask(wires[fd], offset if full else offset - 1)
+                if len(wires[fd].socket.recv(65536)) > empty_bytes:
+                    woken.append(fd)
+                else:
+                    wires[fd].socket.sendall(asking)
         wakes.append(now() - started)
         writer.answer()
-    return {"empty": empty, "wake_p50_ms": 1000 * statistics.median(wakes)}
+        asking, offset = following, offset + 1
+        for fd in woken:
+            wires[fd].socket.sendall(asking)
+    return {"empty_us": cpu / empty * 1e6, "wake_p50_ms": 1000 * statistics.median(wakes)}
 
 
 def create(bootstrap: str, topic: str, partitions: int) -> None:

@@ -17,6 +17,7 @@ claimed. In a LogAppendTime batch all records have it, and it is ours. Pure Pyth
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import NamedTuple
 
 from ister.wal.batch import HEADER_SIZE, BatchHeader, read_header
@@ -24,6 +25,7 @@ from ister.wal.compression import DECOMPRESSED_BYTES_MAX, decompress
 from ister.wal.errors import CorruptBatch
 from ister.wal.fs import Buffer
 
+NULL_KEYS_MAX = 1000
 RECORD_SIZE_MIN = 7  # seven fields of at least one byte
 
 _INT32_BITS = 32
@@ -86,13 +88,16 @@ def max_timestamp_record(batch: Buffer, limit: int = DECOMPRESSED_BYTES_MAX) -> 
 
 
 def null_keys(batch: Buffer, limit: int = DECOMPRESSED_BYTES_MAX) -> list[int]:
-    """Which records, counted from 0, have no key: a compacted topic takes no such batch."""
+    """Which records, counted from 0, have no key: a compacted topic takes no such batch.
+
+    The first `NULL_KEYS_MAX`: a small batch may hold millions, and each is told to the client."""
     header, body = _open(batch, limit)
-    return [
+    found = (
         number
         for number, item in enumerate(_outlines(header, body))
         if _field(body, item.position, item.end)[0] is None
-    ]
+    )
+    return list(islice(found, NULL_KEYS_MAX))
 
 
 def _whole_header(batch: Buffer) -> BatchHeader:

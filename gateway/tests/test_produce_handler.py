@@ -81,12 +81,12 @@ REFUSED: dict[str, tuple[bytes | None, int]] = {
     "magic 0": (b"\0" * 12 + struct.pack(">IbbqiI", 0, 0, 0, 0, 0, 0) + b"\0" * 60, 87),
     "magic 1": (b"\0" * 16 + b"\x01" + b"\0" * 60, 87),
     "checksum": (broken_crc(), 2),
-    "cut short": (make_batch([b"v" * 100])[:-10], 2),
+    "cut short": (make_batch([b"v" * 100])[:-10], 87),
     "two batches": (make_batch([b"1"]) + make_batch([b"2"]), 87),
     "no records": (patched(57, ">i", 0), 87),
     "count is not the delta": (patched(57, ">i", 2), 87),
     "control batch": (make_batch([b"v"], attributes=0x20), 87),
-    "transactional": (make_batch([b"v"], attributes=0x10), 87),
+    "transactional": (make_batch([b"v"], attributes=0x10), 53),
     "no sequence": (make_batch([b"v"], producer_id=5, producer_epoch=0), 87),
     "append time from a client": (make_batch([b"v"], attributes=0x08), 32),
     "a time to come": (make_batch([b"v"], base_timestamp=2**45), 32),
@@ -102,7 +102,7 @@ def test_what_is_not_a_batch_of_a_client(wire: Wire, what: str) -> None:
     wire.create("t")
     refused = wire.produce("t", data)
     assert refused.error == code
-    assert refused.message
+    assert refused.message or code in (2, 10)  # beside these Kafka has no words
     assert refused.base_offset == -1
     assert wire.produce("t", make_batch([b"v"])).base_offset == 0
 
@@ -170,6 +170,17 @@ def test_compacted_topics_want_keys(wire: Wire, policy: str) -> None:
     rows = [(0, make_batch([b"v"])), (1, make_batch([b"v"], keys=[b"k"]))]
     both = read_produced(9, wire.call(ApiKey.PRODUCE, 9, produce_body(9, [("t", rows)])))
     assert (both["t", 0].error, both["t", 1].error) == (87, 0)
+
+
+def test_a_million_records_without_a_key(wire: Wire) -> None:
+    """A small batch does not make a large answer."""
+    wire.create("t", cleanup_policy="compact")
+    count = 100_000
+    batch = make_batch([None] * count, codec=1)
+    body = produce_body(9, [("t", [(0, batch)])])
+    answer = wire.call(ApiKey.PRODUCE, 9, body)
+    assert read_produced(9, answer)["t", 0].error == 87
+    assert len(answer) < 100_000
 
 
 def test_acks_0_on_a_compacted_topic(wire: Wire) -> None:
