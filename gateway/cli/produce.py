@@ -74,9 +74,7 @@ class _Writer:
     """Sends records to the partitions of one topic."""
 
     def __init__(self, cluster: Cluster, topic: str, partition: int | None) -> None:
-        found = cluster.topic(topic, create=True)
-        if not found.partitions:  # it is being made
-            found = cluster.topic(topic)
+        found = cluster.usable_topic(topic, create=True)
         indexes = sorted(each.partition_index for each in found.partitions)
         wanted = indexes if partition is None else [partition]
         self._leaders = {

@@ -102,7 +102,7 @@ def create(
                 raise Refused(
                     f"topic {name} was not created", result.error_code, result.error_message
                 )
-            count = len(cluster.topic(name).partitions)
+            count = len(cluster.usable_topic(name).partitions)
         print(f"created {name} with {count} partition{'s' if count != 1 else ''}")
 
     run(command)

@@ -6,6 +6,7 @@ anew by every call that needs it: commands are short, and a stale answer would b
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from types import TracebackType
 from typing import Any
@@ -20,6 +21,13 @@ from ister.gateway.protocol.messages import find_coordinator, metadata
 _GROUP = 0  # key type of FindCoordinator
 _COORDINATOR_VERSION = 3  # later ones ask for several at a time
 _METADATA_VERSION = 12
+_TOPIC_WAIT_S, _TOPIC_WAITS_MAX = 0.1, 100
+# A topic that is being made, or whose making has not come round yet.
+_TOPIC_COMES = (
+    ErrorCode.NONE,
+    ErrorCode.LEADER_NOT_AVAILABLE,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+)
 
 
 def parse_bootstrap(text: str) -> list[Address]:
@@ -124,6 +132,19 @@ class Cluster:
         if found.error_code:
             raise Refused(f"topic {name}", found.error_code)
         return found
+
+    def usable_topic(self, name: str, *, create: bool = False) -> Any:
+        """The topic, once each partition has a leader: Kafka answers a creation before that."""
+        for _ in range(_TOPIC_WAITS_MAX):
+            (found,) = self.metadata([name], create=create).topics
+            led = found.partitions and all(each.leader_id >= 0 for each in found.partitions)
+            if not found.error_code and led:
+                return found
+            if found.error_code not in _TOPIC_COMES:
+                break
+            time.sleep(_TOPIC_WAIT_S)
+        missing = found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        raise Refused(f"there is no topic {name}" if missing else f"topic {name}", found.error_code)
 
     def by_leader(self, name: str, partitions: Iterable[int]) -> dict[Connection, list[int]]:
         """Whom to ask about which partitions; ClientError for one without a leader."""
