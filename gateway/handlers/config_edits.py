@@ -100,6 +100,9 @@ def _topic_to_change(call: Call, edit: Edit) -> Topic | None:
     if edit.type == TOPIC:
         if not edit.resource:
             raise _invalid("Default topic resources are not allowed.")
+        check_name(edit.resource)
+        if call.context.topic(edit.resource) is None:
+            _checked(edit, {})  # Kafka looks at the values before it looks for the topic
         return find_topic(call, edit.resource)
     if edit.type != BROKER:
         raise _invalid(f"Unsupported resource type: {edit.type}")

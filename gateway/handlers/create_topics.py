@@ -1,8 +1,8 @@
 """CreateTopics, versions 2-7: answered when the partitions can be written to.
 
 Checked as Kafka checks, in its order: names twice in one request, the name, whether it is
-there, partitions and replicas (or an assignment by hand, which can only name this
-broker), settings. -1 partitions or replicas is the default (4 and above; taken in all).
+there, settings, partitions and replicas (or an assignment by hand, which can only name
+this broker). -1 partitions or replicas is the default (4 and above; taken in all).
 Version 5 answers with the settings of the new topic, 7 with its id. There is one node, so
 the replication factor is 1.
 """
@@ -47,6 +47,7 @@ def handle(call: Call, request: CreateTopicsRequest) -> None:
             if counts[topic.name] > 1:
                 raise RequestError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
             call.context.topics.check_new(topic.name)
+            configs = validate(_configs(topic))
             partitions = _partitions(call, topic)
             budget -= partitions
             if budget < 0:
@@ -54,7 +55,6 @@ def handle(call: Call, request: CreateTopicsRequest) -> None:
                     ErrorCode.POLICY_VIOLATION,
                     "Excessively large number of partitions per request.",
                 )
-            configs = validate(_configs(topic))
             results[topic.name] = _succeeded(call, topic.name, ZERO_UUID, partitions, configs)
             if not request.validate_only:
                 _create(call, topic, partitions, configs, results, gather)

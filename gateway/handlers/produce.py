@@ -63,7 +63,7 @@ def handle(call: Call, request: ProduceRequest) -> None:
         return
     call.owe()
     if acks not in (-1, 1):
-        _refuse_all(call, request, ErrorCode.INVALID_REQUIRED_ACKS, "acks must be -1, 0 or 1")
+        _refuse_acks(call, request)
     elif request.transactional_id is not None:
         _refuse_all(
             call,
@@ -362,6 +362,23 @@ def _is_one_batch(data: Buffer) -> bool:
         and data[_MAGIC] == _MAGIC_2
         and int.from_bytes(data[_LENGTH : _LENGTH + 4]) + _LENGTH + 4 == len(data)
     )
+
+
+def _refuse_acks(call: Call, request: ProduceRequest) -> None:
+    """What Kafka finds wrong before it looks at the acks comes first."""
+    answer = []
+    for topic, partitions in request.topics:
+        results = []
+        for index, data in partitions:
+            code = int(ErrorCode.INVALID_REQUIRED_ACKS)
+            if _find(call, topic, index) is None:
+                code = _unknown(call, topic)
+            elif not _is_one_batch(data or _EMPTY):
+                code = int(ErrorCode.INVALID_RECORD)
+            results.append(PartitionResult(index, code, error_message="acks must be -1, 0 or 1"))
+        answer.append((topic, results))
+    body = write_response(call.version, answer)
+    call.send((body,), int(ErrorCode.INVALID_REQUIRED_ACKS))
 
 
 def _refuse_all(call: Call, request: ProduceRequest, code: ErrorCode, words: str) -> None:
