@@ -8,7 +8,8 @@ from typing import Any
 from compat_tests.brokers import RunningBroker
 from compat_tests.differential.batches import read_batches
 from compat_tests.differential.masks import NEUTRAL, SIZE, TIME, WORDS, mask_of, ordered
-from compat_tests.differential.steps import Saved, Step, TopicId, Until, at
+from compat_tests.differential.settle import settle
+from compat_tests.differential.steps import Records, Saved, Step, TopicId, Until, at
 from compat_tests.raw.client import CLOSED, Connection
 from compat_tests.waiting import wait_for
 
@@ -63,9 +64,12 @@ class Player:
     def resolve(self, value: Any) -> Any:
         """A request with this broker's values in it."""
         if isinstance(value, Saved):
-            return self._saved.get(value.name, f"nobody-{value.name}")
+            other = f"nobody-{value.name}" if value.otherwise is None else value.otherwise
+            return self._saved.get(value.name, other)
         if isinstance(value, TopicId):
             return self._topic_ids.get(value.topic, _NOBODYS_ID)
+        if isinstance(value, Records):
+            return value.build(self.resolve(value.producer))
         if isinstance(value, dict):
             return {name: self.resolve(each) for name, each in value.items()}
         if isinstance(value, list):
@@ -79,11 +83,14 @@ class Player:
         if connection is None:
             connection = Connection(self.broker.host, self.broker.port)
             self._connections[step.on] = connection
+        values = self.resolve(step.values)
         if step.send:
-            connection.send(step.api, step.version, self.resolve(step.values))
+            connection.send(step.api, step.version, values)
         if not step.receive:
             return None
         answer = connection.receive(step.api, step.version)
+        if answer is not CLOSED:
+            settle(connection, step, values, answer)
         if answer is not CLOSED and step.api == "fetch":
             for partition in at(answer, "responses.partitions"):
                 partition["records"] = read_batches(partition["records"])

@@ -10,6 +10,7 @@ from ister.wal.tests.batches import make_batch
 
 T0 = 1_700_000_000_000
 SESSION_MS = 60_000
+REBALANCING = Until("error_code", 27)
 
 
 def ready_topic(name: str, partitions: int = 1, **configs: str) -> list[Step]:

@@ -10,17 +10,38 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from ister.wal.tests.batches import make_batch
+
 
 class Saved(NamedTuple):
-    """A value that an earlier answer brought; `nobody-NAME` if it never came."""
+    """A value that an earlier answer brought; `otherwise`, or `nobody-NAME`, if it never came."""
 
     name: str
+    otherwise: Any = None
 
 
 class TopicId(NamedTuple):
     """The id of a topic as the broker last told it; an id that nobody has if it did not."""
 
     topic: str
+
+
+class Records(NamedTuple):
+    """A batch whose producer id is the broker's own."""
+
+    values: tuple[bytes | None, ...]
+    producer: Saved
+    epoch: int
+    sequence: int
+
+    def build(self, producer_id: Any) -> bytes:
+        known = producer_id if isinstance(producer_id, int) else 1_000_000
+        return make_batch(
+            list(self.values),
+            producer_id=known,
+            producer_epoch=self.epoch,
+            base_sequence=self.sequence,
+        )
 
 
 class Until(NamedTuple):
@@ -60,7 +81,13 @@ def at(tree: Any, path: str) -> list[Any]:
         found = [
             each[name]
             for item in found
-            for each in (item if isinstance(item, list) else [item])
-            if isinstance(each, dict) and name in each
+            for each in map(_fields, item if isinstance(item, list) else [item])
+            if name in each
         ]
     return [each for item in found for each in (item if isinstance(item, list) else [item])]
+
+
+def _fields(item: Any) -> dict[str, Any]:
+    if isinstance(item, Records):
+        return item._asdict()
+    return item if isinstance(item, dict) else {}

@@ -25,7 +25,7 @@ from compat_tests.differential.requests import (
     synced,
     wait_for_topic,
 )
-from compat_tests.differential.steps import Saved, Step, TopicId, Until
+from compat_tests.differential.steps import Records, Saved, Step, TopicId, Until
 from compat_tests.names import Names
 
 Scenario = Callable[[int, Names], list[Step]]
@@ -495,7 +495,7 @@ def list_partition_reassignments(version: int, names: Names) -> list[Step]:
 def produce_(version: int, names: Names) -> list[Step]:
     topic, stamped, compacted, small = (names("topic") for _ in range(4))
 
-    def sent(name: str, records: bytes | None, **options: Any) -> Step:
+    def sent(name: str, records: Any, **options: Any) -> Step:
         return Step("produce", version, produced(name, records, **options))
 
     good = batch(b"0", None, b"2", headers=[[(b"h", b"v")], [], [(b"n", None)]])
@@ -537,7 +537,14 @@ def produce_(version: int, names: Names) -> list[Step]:
         Step("fetch", 11, fetched(topic, 0)),
         Step("fetch", 11, fetched(stamped, 0)),
     ]
-    steps.append(sent(names("none"), batch(b"1")))
+    first = Records((b"once",), Saved("p"), 0, 0)
+    ahead = Records((b"ahead",), Saved("p"), 0, 5)
+    stale = Records((b"stale",), Saved("p"), -1, 0)
+    steps += [
+        Step("init_producer_id", 1, {"transactional_id": None}, save={"p": "producer_id"}),
+        *(sent(topic, records) for records in (first, first, ahead, stale)),
+        sent(names("none"), batch(b"1")),
+    ]
     return steps
 
 
