@@ -8,15 +8,21 @@ time that the broker's thread took in two runs that take turns, best of several.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
+import tracemalloc
+from typing import Any
 
-from ister.gateway.tests.wire_kit import Part, Wire
+from ister.gateway.broker import Broker as Core
+from ister.gateway.protocol.api import ApiKey
+from ister.gateway.tests.wire_kit import Part, Wire, fetch_body
 from ister.testing import Broker
 from ister.wal.tests.batches import make_batch
 
 RECORDS = 2_000
-ROUNDS = 5
+READERS = 100
+ROUNDS = 20
 PASSES = 10  # over the topic in one round
 MEGABYTES = 40
 
@@ -42,6 +48,59 @@ def stalls() -> None:
         print(
             f"durable to answered, {histogram.count} waits: p99 at most {p99 * 1000:g} ms (goal 5)"
         )
+
+
+def latest() -> None:
+    """Readers that start together at the head: time of the broker's thread, memory, files."""
+    with Broker() as broker, Wire(broker.port) as wire:
+        wire.create("t")
+        wires = [Wire(broker.port) for _ in range(READERS)]
+        asked = fetch_body(12, [("t", [Part(0)])], max_wait_ms=60_000)
+        while broker.call(lambda core: len(core.server.clients)) <= READERS:
+            time.sleep(0.001)
+        files = len(os.listdir("/proc/self/fd"))
+        tracemalloc.start()
+        before = tracemalloc.get_traced_memory()[0]
+        for each in wires:
+            each.ask(ApiKey.FETCH, 12, asked)
+        while broker.call(lambda core: core.parked.count) < READERS:
+            time.sleep(0.001)
+        used = (tracemalloc.get_traced_memory()[0] - before) / READERS
+        tracemalloc.stop()
+        opened = len(os.listdir("/proc/self/fd")) - files
+        for each in wires:
+            each.socket.close()
+        print(
+            f"{READERS} readers at Latest: {used:.0f} bytes each (goal 4096), {opened} files opened"
+        )
+    with Broker() as broker, Wire(broker.port) as wire:
+        wire.create("t")
+        wires = [Wire(broker.port) for _ in range(READERS)]
+        broker.call(_time_fetches)
+        for each in wires:
+            each.ask(ApiKey.FETCH, 12, asked)
+        while broker.call(lambda core: core.parked.count) < READERS:
+            time.sleep(0.001)
+        spent = sorted(_spent)
+        print(f"set-up of each: p99 {spent[-2] * 1000:.3f} ms of the broker's thread (goal 2)")
+        for each in wires:
+            each.socket.close()
+
+
+_spent: list[float] = []
+
+
+def _time_fetches(core: Core) -> None:
+    router = core.server.router
+    dispatch = router.dispatch
+
+    def timed(client: Any, request: Any) -> Any:
+        started = time.thread_time()
+        call = dispatch(client, request)
+        _spent.append(time.thread_time() - started)
+        return call
+
+    router.dispatch = timed  # type: ignore[method-assign]
 
 
 def consume_seconds(broker: Broker) -> float:
@@ -81,6 +140,7 @@ def receipts() -> None:
 
 def main() -> None:
     stalls()
+    latest()
     receipts()
 
 

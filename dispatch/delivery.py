@@ -56,9 +56,9 @@ class Delivery:
 
     # -- the fetch path tells -------------------------------------------------------------
 
-    def violated(self, partition: Partition, gap: Gap, source: str) -> None:
+    def violated(self, read: ParkedRead, partition: Partition, gap: Gap, source: str) -> None:
         """A gap that is no known hole: it was not delivered, and is read again elsewhere."""
-        self.counts.row("", partition.topic_id, partition.index).offset_gaps += 1
+        self._row(read, partition).offset_gaps += 1
         log.error(
             "reliability_violation",
             topic=self._name(partition),

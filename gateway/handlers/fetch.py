@@ -35,6 +35,8 @@ from ister.wal.reader import LIVE, Chunk
 
 # Cold reads that one fetch starts at a time; the rest has its turn in the next one.
 COLD_READS_MAX = 8
+# A source that has not answered by then has failed for this fetch; clients wait 30 seconds.
+COLD_WAIT_MAX_S = 20.0
 _NO_ABORTED: list[tuple[int, int]] = []
 _UNKNOWN = (int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), int(ErrorCode.UNKNOWN_TOPIC_ID))
 _READ_COMMITTED = 1
@@ -220,7 +222,7 @@ class _Fetch(ParkedRead):
         if chunk is not None and chunk.size:
             chunk, gap = verified(chunk, partition, offset)
             if gap is not None:
-                context.delivery.violated(partition, gap, chunk.source)
+                context.delivery.violated(self, partition, gap, chunk.source)
                 if not chunk.size:
                     place.broken_source = chunk.source
                     return None
@@ -241,9 +243,10 @@ class _Fetch(ParkedRead):
             assert place.partition is not None
             self._start_cold(place, share)
         self._cold_done()
-        if self._cold and size:  # the others do not wait for a slow bucket for ever
-            wait_s = max(0, self._request.max_wait_ms) / 1000
-            context.timer.later(wait_s, self._answer_without_cold)
+        if self._cold:  # the others do not wait for a slow bucket for ever, nor does this one
+            max_wait_s = max(0, self._request.max_wait_ms) / 1000
+            wait_s = max_wait_s if size else max(max_wait_s, COLD_WAIT_MAX_S)
+            context.timer.later(wait_s, lambda: self._answer_without(started, bool(size)))
 
     def _start_cold(self, place: _Place, share: int) -> None:
         asked = place.asked
@@ -257,7 +260,7 @@ class _Fetch(ParkedRead):
             if chunk is not None and chunk.size:
                 chunk, gap = verified(chunk, partition, asked.fetch_offset)
                 if gap is not None:
-                    context.delivery.violated(partition, gap, chunk.source)
+                    context.delivery.violated(self, partition, gap, chunk.source)
                     if not chunk.size and place.rereads < REREADS_MAX:
                         place.rereads += 1
                         place.broken_source = chunk.source
@@ -285,9 +288,14 @@ class _Fetch(ParkedRead):
         if self._cold == 0:
             self._answer()
 
-    def _answer_without_cold(self) -> None:
-        if not self._call.over:
-            self._answer()
+    def _answer_without(self, started: list[_Place], others: bool) -> None:
+        """Some have not come. With nothing else that is an error, never an empty success."""
+        if self._call.over:
+            return
+        for place in started:
+            if not others and place.chunk is None and not place.error:
+                place.error = int(ErrorCode.KAFKA_STORAGE_ERROR)
+        self._answer()
 
     # -- answering -----------------------------------------------------------------------
 
@@ -298,6 +306,8 @@ class _Fetch(ParkedRead):
         call.on_gone = None
         self._note_sent()
         results = [(place.wanted, self._result(place)) for place in self._places]
+        for place in self._places:
+            place.chunk = None  # a timer may keep this fetch for a while, but not its records
         now = call.context.clock.monotonic()
         error, session_id, told = self._plan.finish(results, now)
         if len(told) == 1:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from ister.gateway.broker import Broker as Core
+from ister.gateway.handlers import fetch
 from ister.gateway.protocol.api import ApiKey
 from ister.gateway.protocol.error_codes import ErrorCode
 from ister.gateway.protocol.messages import incremental_alter_configs as alter
@@ -422,6 +423,34 @@ def test_a_gap_is_never_delivered_past(stages: Stages) -> None:
     reader = stage.reader(offset=0)
     complete(stage, reader)
     assert stage.count("offset_gaps") >= 1
+
+
+@pytest.mark.fault
+@only_with_notifier
+def test_a_source_that_never_answers_is_an_error(
+    stages: Stages, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pitfall 13: never an empty success that parks the reader; retriable, and then it works."""
+    monkeypatch.setattr(fetch, "COLD_WAIT_MAX_S", 0.2)
+    stage = stages()
+    stage.publish(5)
+    held: list[Callable[[], None]] = []
+
+    def hold(core: Core) -> None:
+        core.storage.reader.read = lambda *call: held.append(  # type: ignore[method-assign]
+            lambda: real(*call)
+        )
+
+    real = stage.broker.call(lambda core: core.storage.reader.read)
+    stage.broker.call(hold)
+    stage.broker.faults.evict_cache()
+    with Wire(stage.broker.port, 90) as wire:
+        got = wire.fetch([("t", [Part(0)])], max_wait_ms=100).partitions["t", 0]
+        assert got.error == ErrorCode.KAFKA_STORAGE_ERROR
+        assert held
+        stage.broker.call(lambda core: setattr(core.storage.reader, "read", real))
+        got = wire.fetch([("t", [Part(0)])], max_wait_ms=100).partitions["t", 0]
+        assert offsets_of(got.records) == [0, 1, 2, 3, 4]
 
 
 @pytest.mark.fault
