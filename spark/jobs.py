@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -68,7 +69,7 @@ def main(
     except (BadOption, BadStoreUrl) as error:
         print(f"ister {job}: {error}", file=sys.stderr)
         return BAD_ARGUMENTS
-    except (LakeError, DataLoss, LogError, PySparkException, OSError) as error:
+    except (LakeError, DataLoss, LogError, PySparkException, Py4JJavaError, OSError) as error:
         print(f"ister {job}: {error}", file=sys.stderr)
         return FAILED
     finally:
