@@ -339,6 +339,31 @@ KINDS = [
     Kind("java-4.3", _java("kafka-4.3.1")),
     Kind("franz-go", _go("franz")),
     Kind(
+        "sarama",
+        _go("sarama"),
+        frozenset({"cooperative-sticky", "max_timestamp", "timestamp_type"}),
+    ),
+    Kind(
+        "kafka-go",
+        _go("kafkago"),
+        # "nulls": it reads an empty value as none; "log_append_time": it reads what was sent
+        frozenset(
+            {
+                "auto_create",
+                "cooperative-sticky",
+                "delete_records",
+                "idempotent",
+                "log_append_time",
+                "max_timestamp",
+                "metadata",
+                "nulls",
+                "static",
+                "sticky",
+                "timestamp_type",
+            }
+        ),
+    ),
+    Kind(
         "kafkajs",
         _node("kafkajs.mjs"),
         # "header_order": it keeps headers by name; "range" and others: it has roundrobin alone;

@@ -40,6 +40,7 @@ def test_codecs(client, names):
     assert [each.offset for each in found] == list(range(5 * len(codecs)))
 
 
+@needs("nulls")
 def test_nulls_and_headers(client, names):
     """A null is not an empty string, neither as key, value nor header; headers keep their order."""
     topic = names("topic")
@@ -93,7 +94,7 @@ def test_timestamps_of_the_producer(client, names):
     assert all(not each.log_append_time for each in found)
 
 
-@needs("timestamp")
+@needs("timestamp", "log_append_time")
 def test_timestamps_of_the_broker(client, names):
     """With LogAppendTime the broker's own time stands in all records, whatever was sent."""
     topic = names("topic")
@@ -117,6 +118,7 @@ def test_order(client, names):
     assert [each.value for each in found] == [each.value for each in sent]
 
 
+@needs("auto_create")
 def test_topic_made_on_demand(client, names):
     topic = names("topic")
     client.produce(topic, [Record(value=b"first")])

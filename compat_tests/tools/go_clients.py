@@ -9,7 +9,7 @@ from compat_tests.tools import cache
 from compat_tests.tools.emulator import go_command
 
 SOURCES = Path(__file__).parent.parent / "go"
-PROGRAMS = ("franz",)
+PROGRAMS = ("franz", "sarama", "kafkago")
 
 
 def go_client(program: str) -> Path:
