@@ -8,12 +8,12 @@ import importlib
 import os
 import signal
 import socket
-import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
 
+from ister.gateway import logs
 from ister.gateway.app import TICK_S, Options
 from ister.gateway.broker import Broker
 from ister.gateway.cli.exits import BAD_SETTINGS, CANNOT_LISTEN, CLEAN, DISK_FAILED, say
@@ -50,7 +50,7 @@ class Arguments:
 
 def run(arguments: Arguments) -> int:
     """An exit code, as promised."""
-    _configure_logs()
+    logs.configure()
     try:
         settings = read_settings(arguments)
     except BadSettings as error:
@@ -184,21 +184,3 @@ def _say_opened(data: str, report: Report) -> None:
 
 def _report(error: BaseException) -> None:
     log.error("background_error", error=str(error), kind=type(error).__name__)
-
-
-def _configure_logs() -> None:
-    """To stderr: coloured for a terminal, JSON otherwise."""
-    renderer: structlog.types.Processor = (
-        structlog.dev.ConsoleRenderer()
-        if sys.stderr.isatty()
-        else structlog.processors.JSONRenderer()
-    )
-    structlog.configure(
-        processors=[
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso"),
-            renderer,
-        ],
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-        cache_logger_on_first_use=False,
-    )
