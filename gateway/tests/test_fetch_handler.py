@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
+from ister.gateway.broker import Broker
 from ister.gateway.protocol import fetch as codec
 from ister.gateway.protocol.api import ApiKey
 from ister.gateway.protocol.messages import delete_topics
 from ister.gateway.tests.wire_kit import Part, Running, Wire, fetch_body, read_fetched
 from ister.wal.batch import walk
+from ister.wal.errors import LogError, StorageError
+from ister.wal.partition import Partition
+from ister.wal.reader import Chunk
 from ister.wal.records import records
 from ister.wal.tests.batches import make_batch
 
 VERSIONS = range(codec.VERSION_MIN, codec.VERSION_MAX + 1)
 each_version = pytest.mark.parametrize("version", VERSIONS)
 LONG_MS = 60_000
+Answer = Callable[[Chunk | None, LogError | None], None]
 
 
 def values(data: bytes) -> list[bytes | None]:
@@ -33,6 +40,13 @@ def delete(wire: Wire, name: str) -> None:
         delete_topics.DeleteTopicsRequest(topic_names=(name,), timeout_ms=30_000),
     )
     assert [each.error_code for each in answer.responses] == [0]
+
+
+class Unreachable:
+    """A cold reader whose sources are all away."""
+
+    def read(self, partition: Partition, offset: int, max_bytes: int, done: Answer) -> None:
+        done(None, StorageError("the bucket cannot be reached"))
 
 
 @each_version
@@ -219,3 +233,20 @@ def test_what_left_memory_is_read_from_files(running: Running) -> None:
                 if each.records:
                     seen[index] = values(each.records)
         assert seen == {index: [b"v%d" % index] for index in range(12)}
+
+
+def test_what_cannot_be_read_is_an_error(running: Running) -> None:
+    """Pitfall 13: data that exists and cannot be had is 56, never an empty success."""
+    with running.connect() as wire:
+        wire.create("t", 2)
+        wire.produce("t", make_batch([b"v"]))
+
+        def lose(broker: Broker) -> None:
+            for partition in broker.storage.log.partitions.values():
+                partition.cached = None
+            broker.context.reader = Unreachable()  # type: ignore[assignment]
+
+        running.on_loop(lose)
+        answer = wire.fetch([("t", [Part(0), Part(1)])], max_wait_ms=LONG_MS)
+        assert answer.partitions["t", 0].error == 56
+        assert answer.partitions["t", 1].error == 0
