@@ -177,10 +177,7 @@ def bare(args: argparse.Namespace) -> Iterator[Bench]:
 def started(name: str, folder: Path) -> Iterator[Any]:
     from compat_tests import brokers
 
-    if name == "ister":
-        broker = brokers.ister(folder, "--http", "127.0.0.1:0")
-    else:
-        broker = brokers.kafka_process(folder, {})
+    broker = brokers.ister(folder) if name == "ister" else brokers.kafka_process(folder, {})
     with broker as running:
         yield running
 

@@ -28,10 +28,11 @@ class Serve:
     def __init__(
         self, data: Path, *arguments: str, environment: dict[str, str] | None = None
     ) -> None:
+        # No fixed port: another run of these tests may be under way. The last --http counts.
         self.process = subprocess.Popen(
             [
                 *(sys.executable, "-m", "ister.gateway", "serve", "--listen", "127.0.0.1:0"),
-                *("--data", str(data), *arguments),
+                *("--data", str(data), "--http", "off", *arguments),
             ],
             env=environment,
             stdout=subprocess.PIPE,
