@@ -313,13 +313,21 @@ def photographs(
     return taken
 
 
-def every_point(seed: int) -> Callable[[int], list[Survival]]:
-    """All three ways at every point."""
-    return lambda point: [
-        Survivors.NOTHING,
-        Survivors.EVERYTHING,
-        random.Random(seed * 1_000_003 + point),
-    ]
+def every_point(seed: int, part: int = 0, parts: int = 1) -> Callable[[int], list[Survival]]:
+    """Nothing unsynced survives, and all of it or some of it (LONG: both), at every point.
+
+    Of `parts` parts that together are every point this is one."""
+
+    def choose(point: int) -> list[Survival]:
+        if point % parts != part:
+            return []
+        others: list[Survival] = [
+            Survivors.EVERYTHING,
+            random.Random(seed * 1_000_003 + point),
+        ]
+        return [Survivors.NOTHING, *(others if LONG else others[point // parts % 2 :][:1])]
+
+    return choose
 
 
 def some_points(seed: int, share: float) -> Callable[[int], list[Survival]]:

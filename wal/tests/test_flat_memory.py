@@ -27,7 +27,7 @@ from ister.wal.tier.faulty import FaultyStore
 from ister.wal.tier.memory import MemoryStore
 
 MiB = 1024 * 1024
-BATCHES = 50_000_000 if LONG else 100_000
+BATCHES = 50_000_000 if LONG else 60_000
 PARTITIONS = 50
 COMMIT = 1000  # batches
 SETTINGS = replace(
@@ -38,7 +38,9 @@ SETTINGS = replace(
     cache_bytes=MiB // 4,
 )
 INDEX_BYTES = 28  # of one batch in memory, at least
-GROWTH_MAX = 32 * MiB if LONG else MiB // 2  # far below what the index of all batches would take
+GROWTH_MAX = (
+    32 * MiB if LONG else MiB * 3 // 8
+)  # far below what the index of all batches would take
 
 
 def used_bytes() -> int:
