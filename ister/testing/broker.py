@@ -47,7 +47,7 @@ class Broker:
         seed: int = 0,
     ) -> None:
         self._settings = {
-            name: Given(_text(value), "settings") for name, value in (settings or {}).items()
+            name: Given(setting_text(value), "settings") for name, value in (settings or {}).items()
         }
         self._port = port
         self._http_port = 0 if http else None
@@ -169,5 +169,6 @@ class Broker:
         return build(given)
 
 
-def _text(value: Any) -> str:
+def setting_text(value: Any) -> str:
+    """A setting as it is written: `true`, not `True`."""
     return str(value).lower() if isinstance(value, bool) else str(value)
