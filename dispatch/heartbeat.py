@@ -21,6 +21,9 @@ from ister.dispatch.parked import ParkedRead, ParkedReads, Timer, Waker
 from ister.wal.clock import Clock
 from ister.wal.partition import Partition
 
+# Between two lines in the log about wake-ups that were missed.
+TELL_EVERY_S = 10.0
+
 log = structlog.get_logger()
 
 _Suspect = tuple[Partition, ParkedRead, int]
@@ -48,6 +51,8 @@ class Heartbeat:
         self.polls = 0  # looks that it asked for
         self.missed = 0  # of those, wake-ups that had been lost
         self.failures = 0  # of its own
+        self._told = 0  # missed wake-ups that the log was told of
+        self._told_at: float | None = None
         parked.on_first = self.watch
         parked.on_last = self._left
 
@@ -118,3 +123,12 @@ class Heartbeat:
         for partition, reads in forgotten.items():
             self.polls += len(reads)
             self.missed += len(self._parked.wake_reads(partition, reads, Waker.HEARTBEAT))
+        if self.missed != self._told:
+            self._tell()
+
+    def _tell(self) -> None:
+        """An operator should know, but not every half second."""
+        now = self._clock.monotonic()
+        if self._told_at is None or now - self._told_at >= TELL_EVERY_S:
+            log.warning("wake_ups_missed", count=self.missed - self._told, in_all=self.missed)
+            self._told, self._told_at = self.missed, now

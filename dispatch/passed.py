@@ -70,7 +70,7 @@ class PassedCursors:
 
     def group_changed(self, group: str) -> None:
         """Members came or went."""
-        if self._is_live(group):
+        if self._is_live(group) or not self._cursors.places(group):
             self._empty_since_ms.pop(group, None)
             return
         self._empty_since_ms.setdefault(group, self._clock.wall_ms())
@@ -94,6 +94,11 @@ class PassedCursors:
 
     def expire(self, now_ms: int, retention_ms: int) -> None:
         """Forget cursors of groups that have been empty for so long."""
+        self._empty_since_ms = {
+            group: since
+            for group, since in self._empty_since_ms.items()
+            if self._cursors.places(group)
+        }
         old: dict[str, list[Place]] = {}
         for group, place, cursor in self._cursors.all():
             if self._is_live(group):

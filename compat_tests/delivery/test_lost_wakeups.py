@@ -179,10 +179,12 @@ def test_a_proxy_cuts_everyone_off(fault: Fault) -> None:
     run(scenario())
 
 
-def test_publishing_while_groups_are_made() -> None:
+@pytest.mark.parametrize("fault", [_nothing, _silence])
+def test_publishing_while_groups_are_made(fault: Fault) -> None:
     """Nobody sleeps over a record that comes while it joins."""
 
     async def scenario(broker: Broker) -> None:
+        fault(broker)
         await create(broker.bootstrap)
         done = asyncio.Event()
         total = 0
@@ -211,10 +213,12 @@ def test_publishing_while_groups_are_made() -> None:
         run(scenario(broker))
 
 
-def test_consumers_are_cut_off_while_being_served() -> None:
+@pytest.mark.parametrize("fault", [_nothing, _silence])
+def test_consumers_are_cut_off_while_being_served(fault: Fault) -> None:
     """Connections are reset again and again; each group goes on and misses nothing."""
 
     async def scenario(broker: Broker) -> None:
+        fault(broker)
         await create(broker.bootstrap)
         async with (
             producing(broker.bootstrap) as producer,

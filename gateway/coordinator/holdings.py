@@ -8,6 +8,7 @@ and is never an error: other clients may say what they like under that name.
 from __future__ import annotations
 
 import struct
+from functools import lru_cache
 
 from ister.dispatch.attribution import Holding
 from ister.gateway.coordinator.group import Group
@@ -34,12 +35,13 @@ def holdings(group: Group | None) -> list[Holding]:
     ]
 
 
-def assigned(assignment: bytes) -> list[tuple[str, int]]:
+@lru_cache(maxsize=4096)  # whenever one member comes or goes, all of its group are asked
+def assigned(assignment: bytes) -> tuple[tuple[str, int], ...]:
     """(topic, partition) of an assignment; empty if it is not one."""
     try:
-        return _read(assignment)
+        return tuple(_read(assignment))
     except (struct.error, UnicodeDecodeError):
-        return []
+        return ()
 
 
 def _read(data: bytes) -> list[tuple[str, int]]:
