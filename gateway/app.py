@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-import time
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -68,6 +68,7 @@ class Storage:
         self.clock = options.clock or SystemClock()
         self.fs = options.fs or OsFileSystem()
         self.rng = random.Random(options.seed)
+        self._closing = threading.Event()
         self.lock = lock_directory(self.fs, options.data)
         with contextlib.ExitStack() as undo:
             undo.callback(self.lock.release)
@@ -82,7 +83,7 @@ class Storage:
         undo.callback(self.bucket.close)
         if options.log.bucket_requests_per_second:
             self.bucket = RateLimited(
-                self.bucket, options.log.bucket_requests_per_second, self.clock, time.sleep
+                self.bucket, options.log.bucket_requests_per_second, self.clock, self._wait
             )
         self.store = options.store or _sqlite(f"{options.data}/{METADATA_NAME}")
         undo.callback(self.store.close)
@@ -179,12 +180,18 @@ class Storage:
 
     async def close(self) -> None:
         """Make durable, leave the end mark, let go."""
+        self._closing.set()
         closed = asyncio.get_running_loop().create_future()
         close_log(self.opened, lambda: closed.set_result(None))
         await closed
         self.driver.close()
         self.bucket.close()
         self.store.close()
+
+    def _wait(self, seconds: float) -> None:
+        """For a call to the bucket whose turn has not come. Who stops waits for none of them."""
+        if self._closing.wait(seconds):
+            raise StoreUnavailable("the broker is closing; the next run goes on with this")
 
     def _journal_failed(self, error: JournalFailed) -> None:
         self.failed_at = self.clock.monotonic()

@@ -267,6 +267,8 @@ class HandoffService:
         self._count(outcome.error)
 
     def _bucket_failed(self, error: BaseException) -> None:
+        if self._log.closed:  # a pass that was cut short
+            return
         if isinstance(error, Fenced):
             self.fenced = error
         self._backoff.failed(self._log.clock.monotonic())

@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import random
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -211,6 +212,33 @@ def test_a_bucket_that_hangs_holds_up_nobody(tmp_path: Path) -> None:
             ticking.cancel()
         assert await follow(storage, parts[1], 0) == list(range(BATCHES))
         await storage.close()
+
+    asyncio.run(run())
+    assert errors == []
+
+
+def test_closing_waits_for_no_turn_at_the_bucket(tmp_path: Path) -> None:
+    """A pass over many partitions at one request a second: it ends where it is, in silence."""
+    errors: list[BaseException] = []
+    settings = replace(SETTINGS, bucket_requests_per_second=1, handoff_ms=1)
+
+    async def run() -> None:
+        storage = Storage(Options(data=str(tmp_path / "data"), log=settings), errors.append)
+        made = [await create(storage, f"t{number}") for number in range(100)]
+        parts = [storage.log.partition(topic.id, 0) for topic in made]
+        for part in parts:
+            await append(storage, part, b"x")
+        async with asyncio.TaskGroup() as group:
+            ticking = group.create_task(storage.run())
+            async with asyncio.timeout(60):
+                for wait in itertools.repeat(0.01):
+                    if storage.handoff.busy:
+                        break
+                    await asyncio.sleep(wait)
+            ticking.cancel()
+        async with asyncio.timeout(60):  # the pass alone would take minutes
+            await storage.close()
+        assert any(part.tiered_end == 0 for part in parts)
 
     asyncio.run(run())
     assert errors == []
