@@ -386,4 +386,22 @@ KINDS = [
             }
         ),
     ),
+    Kind(
+        "platformatic",
+        _node("platformatic.mjs"),
+        # "log_append_time": it reads what was sent; "no_reset": it tries again for ever;
+        # "static": a fenced member is told nothing
+        frozenset(
+            {
+                "cooperative-sticky",
+                "log_append_time",
+                "metadata",
+                "no_reset",
+                "null_header",
+                "range",
+                "static",
+                "sticky",
+            }
+        ),
+    ),
 ]

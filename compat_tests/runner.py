@@ -75,7 +75,14 @@ class Member:
     def commit(self, offsets: Offsets | None) -> None:
         done: Future[None] = Future()
         self._calls.put((offsets, done))
-        done.result(CALL_TIMEOUT_S)
+        while self._thread.is_alive():
+            try:
+                return done.result(POLL_S)
+            except TimeoutError:
+                continue  # it polls; or it ended, and then nobody answers
+        if self._error is not None and not done.done():
+            raise Failure(self._error["code"], self._error["text"])
+        done.result(0)
 
     def leave(self) -> None:
         self._leaving.set()
@@ -155,6 +162,7 @@ def serve(runner: Runner) -> None:
     os.dup2(2, 1)  # whatever a client prints must not look like an answer
     for line in sys.stdin:
         print(json.dumps(_answer(runner, json.loads(line))), file=answers, flush=True)
+    os._exit(0)  # threads of a client must not hold the process
 
 
 def _answer(runner: Runner, command: Answer) -> Answer:

@@ -73,16 +73,16 @@ def test_waiting_reader(client, names, joined):
     client.create_topic(topic, partitions=30)
     joined("m", group, [topic])
     wait_for(lambda: len(client.look("m").assignment) == 30, "all partitions assigned")
-    seen: list[Record] = []
     for turn in range(3):
         sent = [Record(value=b"%d" % turn, partition=number) for number in range(30)]
-        client.produce(topic, sent)
-    wait_for(lambda: len(_more(client, seen)) >= 90, "all records read")
-    for partition in range(30):
-        values = [each.value for each in seen if each.partition == partition]
-        assert values == [b"0", b"1", b"2"]
+        client.produce(topic, sent, idempotent=client.can("idempotent"))
+    seen: dict[tuple[int | None, int], bytes | None] = {}
 
+    def all_read():
+        seen.update(
+            {(each.partition, each.offset): each.value for each in client.look("m").records}
+        )
+        return len(seen) == 90
 
-def _more(client, seen):
-    seen += client.look("m").records
-    return seen
+    wait_for(all_read, "all records read")
+    assert seen == {(p, turn): b"%d" % turn for p in range(30) for turn in range(3)}
