@@ -21,12 +21,12 @@ TIME = 1_700_000_000_000
 
 
 class Bucket:
-    """A directory as a bucket; `add` puts one segment, `publish` moves the manifest."""
+    """A directory (or `store`) as a bucket; `add` puts a segment, `publish` moves the manifest."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, store: ObjectStore | None = None) -> None:
         self.path = path
-        self.url = f"file://{path}"
-        self.store: ObjectStore = DirectoryStore(OsFileSystem(), str(path))
+        self.store: ObjectStore = store or DirectoryStore(OsFileSystem(), str(path))
+        self.url = self.store.url
         self.entries: dict[int, list[Entry]] = {}
         self.holes: dict[int, list[Hole]] = {}
         self.log_start: dict[int, int] = {}
