@@ -101,12 +101,17 @@ def _decoded(
     batches: list[TierBatch], piece: Slice, headers: bool, on_loss: OnLoss
 ) -> Iterator[pa.RecordBatch]:
     name, partition = piece.manifest.topic_name, piece.manifest.partition
+    done = batches[0].base_offset
     try:
-        yield from list(arrow_batches([b.data for b in batches], name, partition, headers=headers))
+        for found in arrow_batches([b.data for b in batches], name, partition, headers=headers):
+            yield found
+            done += found.num_rows  # whole batches, one behind the other
         return
     except (CorruptBatch, UnsupportedCodec):
-        pass  # one of them: find out which, and keep the others
+        pass  # one of the next ones: find out which, and keep the others
     for batch in batches:
+        if batch.base_offset < done:
+            continue
         try:
             yield from arrow_batches([batch.data], name, partition, headers=headers)
         except (CorruptBatch, UnsupportedCodec) as error:

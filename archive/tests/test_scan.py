@@ -183,3 +183,15 @@ def test_slices_are_the_range(bucket: Bucket, bytes_max: int) -> None:
     assert sum(piece.bytes for piece in pieces) <= 1.2 * manifest.tiered_bytes + len(pieces)
     if bytes_max == 10**9:
         assert len(pieces) == 1
+
+
+def test_an_undecodable_batch_behind_large_ones(tmp_path: Path) -> None:
+    """What was given out before it was met does not come again."""
+    made = Bucket(tmp_path / "bucket")
+    large = [make_batch([b"v" * 3_000_000], base_offset=n, codec=4) for n in range(4)]
+    made.add([*large, seal(b"\xff" * 40, 1, base_offset=4), batch(5, 2)])
+    made.publish()
+    losses: list[Loss] = []
+    found = offsets(ister.archive.scan(made.url, "orders", on_loss=losses.append))
+    assert [o for _, o in found] == [0, 1, 2, 3, 5, 6]
+    assert [(loss.first, loss.end) for loss in losses] == [(4, 5)]
