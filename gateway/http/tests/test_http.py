@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import http.client
 import json
+import socket
+import threading
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -148,6 +150,24 @@ def test_the_node_and_its_way_to_the_bucket_as_json(broker: Broker) -> None:
     assert ask(broker, "/api/v1/handoff").json["records_waiting"] == 2
     assert ask(broker, "/api/v1/groups").json == {"groups": [], "next": None}
     assert ask(broker, "/api/v1/groups/nobody").status == 404
+
+
+def test_connections_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One more is told so, and there is room again when another leaves."""
+    monkeypatch.setattr("ister.gateway.http.server.CONNECTIONS_MAX", 2)
+    with Broker(http=True) as broker:
+        address = ("127.0.0.1", int(broker.http_url.rpartition(":")[2]))
+        idle = [socket.create_connection(address, SECONDS_MAX) for _ in range(2)]
+        for each in idle:  # an answer shows that it was accepted
+            each.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert each.recv(1000).startswith(b"HTTP/1.1 200")
+        full = ask(broker, "/healthz")
+        assert full == (503, "too many connections\n")
+        for each in idle:
+            each.close()
+        pause = threading.Event()
+        while ask(broker, "/healthz").status != 200:
+            pause.wait(0.01)
 
 
 # -- who may ask -----------------------------------------------------------------------
