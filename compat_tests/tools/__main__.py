@@ -11,6 +11,7 @@ import os
 import subprocess
 import sys
 
+from compat_tests.fixture import environments
 from compat_tests.tools import (
     cache,
     compiler,
@@ -43,6 +44,7 @@ def start() -> None:
     made = [
         compiler.present(),
         emulator.present(),
+        environments.present(),
         go_clients.present(),
         kafka.present(),
         node_clients.present(),
@@ -72,6 +74,8 @@ def make() -> None:
     print(node_clients.node(), node_clients.node_packages())
     for program in go_clients.PROGRAMS:
         print(go_clients.go_client(program))
+    for client in environments.CLIENTS:
+        print(environments.base(client))
 
 
 if __name__ == "__main__":
