@@ -13,10 +13,10 @@ import pytest
 from packaging.requirements import Requirement
 
 from deploy.tests.files import DEPLOY, ROOT, serve_options
+from ister.testing import container
 
 DOCKERFILE = DEPLOY / "container" / "Dockerfile"
 LOCK = DEPLOY / "container" / "requirements.txt"
-DATA = "/var/lib/ister"
 
 pytestmark = pytest.mark.product
 
@@ -57,12 +57,13 @@ def test_it_does_not_run_as_root() -> None:
 
 
 def test_the_command_is_one_that_exists() -> None:
-    """Entry point, command, ports and volume say the same."""
+    """Entry point, command, ports and volume say the same, and `IsterContainer` with them."""
     assert json.loads(_last("ENTRYPOINT")) == ["ister"]
     options = serve_options(json.loads(_last("CMD")))
-    assert options["data"] == DATA == _last("VOLUME") == _last("WORKDIR")
+    assert options["data"] == container.DATA == _last("VOLUME") == _last("WORKDIR")
     ports = [address.rpartition(":")[2] for address in (*options["listen"], options["http"])]
     assert ports == _last("EXPOSE").split()
+    assert ports == [str(container.KAFKA_PORT), str(container.HTTP_PORT)]
     assert f":{ports[1]}/readyz" in _last("HEALTHCHECK")
 
 

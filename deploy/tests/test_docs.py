@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -146,9 +148,14 @@ def _commands(page: Path) -> Iterator[str]:
             yield found[1]
 
 
+@functools.cache
+def _program() -> Any:
+    return typer.main.get_command(app)
+
+
 def _exists(words: list[str]) -> bool:
     """The words name commands down the tree; options are those of the last one."""
-    command = typer.main.get_command(app)
+    command = _program()
     while words and hasattr(command, "commands") and not words[0].startswith("-"):
         if words[0] not in command.commands:
             return all(name in command.commands for name in words[0].split("|"))
