@@ -45,7 +45,8 @@ class Player:
             answer = self._exchange(step)
             if step.until is None:
                 return True
-            return {str(each) for each in at(answer, step.until.path)} == {str(step.until.value)}
+            found = {str(each) for each in at(answer, step.until.path)}
+            return bool(found) and found <= {*str(step.until.value).split("|")}
 
         wait_for(once, f"{step!r} on {self.broker.name}: {step.until}")
         if answer is None:

@@ -45,7 +45,10 @@ class Records(NamedTuple):
 
 
 class Until(NamedTuple):
-    """Ask again until the answer has nothing but this at `path`: what is soon, not at once."""
+    """Ask again until the answer has nothing but this at `path`: what is soon, not at once.
+
+    `0|53` is either of the two.
+    """
 
     path: str
     value: Any

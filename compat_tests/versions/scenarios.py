@@ -112,6 +112,12 @@ def create_topics(version: int, names: Names) -> list[Step]:
     if version >= 4:
         steps.append(Step("create_topics", version, creation(second, -1, replicas=-1)))
     steps += [Step("create_topics", version, creation(bad)) for bad in BAD_NAMES]
+    for name, configs in (
+        (names("topic"), {"compression.type": "gzip"}),
+        ("__ister_reserved", {}),
+    ):
+        only = {**creation(name, 1, configs), "validate_only": True}
+        steps.append(Step("create_topics", version, only))
     return [*steps, *(Step("create_topics", version, wrong) for wrong in _wrong_creations(names))]
 
 
@@ -322,6 +328,7 @@ def alter_configs(version: int, names: Names) -> list[Step]:
         altered(("retention.ms", "1"), name="a b"),
         altered(("retention.ms", "1"), kind=0),
         altered(("retention.ms", "1"), kind=77),
+        altered(("log.retention.bytes", "1"), kind=BROKER, name="1", only=True),
         altered(("message.max.bytes", "1"), kind=BROKER, name="9"),
         altered(("message.max.bytes", "1"), kind=BROKER, name="one"),
         altered(),
@@ -389,6 +396,7 @@ def incremental_alter_configs(version: int, names: Names) -> list[Step]:
         altered(("retention.ms", SET, "1"), name="a b"),
         altered(("retention.ms", SET, "1"), kind=0),
         altered(("retention.ms", SET, "1"), kind=77),
+        altered(("log.retention.bytes", SET, "1"), kind=BROKER, name="1", only=True),
         altered(("message.max.bytes", SET, "1"), kind=BROKER, name="9"),
         altered(("message.max.bytes", SET, "1"), kind=BROKER, name="one"),
     ]
@@ -539,11 +547,17 @@ def produce_(version: int, names: Names) -> list[Step]:
     ]
     first = Records((b"once",), Saved("p"), 0, 0)
     ahead = Records((b"ahead",), Saved("p"), 0, 5)
-    stale = Records((b"stale",), Saved("p"), -1, 0)
+    newer = Records((b"newer",), Saved("p"), 1, 0)
+    stale = Records((b"stale",), Saved("p"), 0, 1)
     steps += [
         Step("init_producer_id", 1, {"transactional_id": None}, save={"p": "producer_id"}),
-        *(sent(topic, records) for records in (first, first, ahead, stale)),
+        *(sent(topic, records) for records in (first, first, ahead, newer, stale)),
         sent(names("none"), batch(b"1")),
+        Step(
+            "produce",
+            version,
+            {**produced(stamped, batch(b"1")), "transactional_id": NOT_SERVED},
+        ),
     ]
     return steps
 
@@ -654,20 +668,33 @@ def offset_for_leader_epoch(version: int, names: Names) -> list[Step]:
     ]
 
 
-def init_producer_id(version: int, names: Names) -> list[Step]:
+def init_producer_id(version: int, _: Names) -> list[Step]:
     asked = {
         "transactional_id": None,
         "transaction_timeout_ms": 60_000,
         "producer_id": -1,
         "producer_epoch": -1,
     }
-    steps = [Step("init_producer_id", version, asked, save={"p1": "producer_id"})]
-    transactional = {**asked, "transactional_id": names("transaction")}
-    steps.append(Step("init_producer_id", version, {**transactional, "transactional_id": ""}))
+    steps = [
+        Step("init_producer_id", version, asked, save={"p1": "producer_id"}),
+        Step("init_producer_id", version, {**asked, "transactional_id": ""}),
+    ]
     if version >= 3:
         again = {**asked, "producer_id": Saved("p1"), "producer_epoch": 0}
         steps.append(Step("init_producer_id", version, again))
-    return steps
+    served = Until("error_code", _KAFKA_OR_ISTER)
+    refused = {**asked, "transactional_id": NOT_SERVED}
+    coordinator = {"key": NOT_SERVED, "key_type": 1}
+    return [
+        *steps,
+        Step("find_coordinator", 3, coordinator, until=served),
+        Step("init_producer_id", version, refused, until=served),
+    ]
+
+
+# Kafka makes the topic of its transactions first; Ister's refusal is final and comes at once.
+_KAFKA_OR_ISTER = "0|53"
+NOT_SERVED = "transactions-not-served"
 
 
 def find_coordinator(version: int, names: Names) -> list[Step]:
@@ -679,7 +706,10 @@ def find_coordinator(version: int, names: Names) -> list[Step]:
 
     steps = [asked(0, group), asked(0, "")]
     if version >= 1:
-        steps += [asked(7, group), asked(-1, group)]
+        steps += [asked(7, group), asked(-1, group), asked(2, "no share key")]
+        path = "error_code" if version < 4 else "coordinators.error_code"
+        found = Until(path, _KAFKA_OR_ISTER)
+        steps.append(Step("find_coordinator", version, asked(1, NOT_SERVED).values, until=found))
     if version >= 4:
         steps += [asked(0, group, names("group")), asked(0, group, group)]
     return steps

@@ -17,7 +17,7 @@ from ister.gateway.protocol.messages.find_coordinator import (
     FindCoordinatorResponse,
 )
 
-_GROUP, _TRANSACTION = 0, 1
+_GROUP, _TRANSACTION, _SHARE = 0, 1, 2
 _NO_TRANSACTIONS = "Transactions are not supported by this broker."
 _BATCHED_FROM = 4
 
@@ -29,7 +29,7 @@ def handle(call: Call, request: FindCoordinatorRequest) -> None:
         call.reply(FindCoordinatorResponse(coordinators=found))
         return
     one = _find(call, request.key_type, request.key)
-    words = one.error_message or ErrorCode.NONE.name
+    words = one.error_message or ErrorCode(one.error_code).name
     call.reply(
         FindCoordinatorResponse(
             error_code=one.error_code,
@@ -44,6 +44,8 @@ def handle(call: Call, request: FindCoordinatorRequest) -> None:
 def _find(call: Call, key_type: int, key: str) -> Coordinator:
     if key_type == _TRANSACTION:
         return _refused(key, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, _NO_TRANSACTIONS)
+    if key_type == _SHARE:
+        return _refused(key, ErrorCode.INVALID_REQUEST, "")
     if key_type != _GROUP:
         return _refused(key, ErrorCode.INVALID_REQUEST, f"Unknown coordinator type {key_type}.")
     endpoint = call.client.listener.endpoint
