@@ -45,9 +45,9 @@ def add(routes: web.RouteTableDef, console: Console) -> None:
                 async with asyncio.timeout(TIMEOUT_S):
                     where = await change(core, request, fields)
             except Refused as error:
-                return console.problem(request, str(error))
+                return await console.problem(request, str(error))
             except TimeoutError:
-                return console.problem(request, "The broker did not answer in time.", 503)
+                return await console.problem(request, "The broker did not answer in time.", 503)
             return see(where)
 
     action("/topics", create_topic)

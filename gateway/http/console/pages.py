@@ -33,7 +33,7 @@ def add(routes: web.RouteTableDef, console: Console, history: History) -> None:
     @routes.get("/")
     async def overview(request: web.Request) -> web.Response:
         node = views_node.node_list(core)["nodes"][0]
-        return console.page(
+        return await console.page(
             request,
             "overview.html",
             problems=problems(core),
@@ -50,27 +50,29 @@ def add(routes: web.RouteTableDef, console: Console, history: History) -> None:
     @routes.get("/topics")
     async def topics(request: web.Request) -> web.Response:
         listing = views_topics.topic_list(core, request.query.get("after", ""), ROWS_MAX)
-        return console.page(request, "topics.html", **listing)
+        return await console.page(request, "topics.html", **listing)
 
     @routes.get("/topics/{topic}")
     async def topic(request: web.Request) -> web.Response:
         detail = views_topics.topic_detail(core, request.match_info["topic"])
         if detail is None:
-            return console.problem(request, "There is no such topic.", 404)
-        return console.page(request, "topic.html", topic=detail, configs=_configs(core, detail))
+            return await console.problem(request, "There is no such topic.", 404)
+        return await console.page(
+            request, "topic.html", topic=detail, configs=_configs(core, detail)
+        )
 
     @routes.get("/topics/{topic}/messages")
     async def messages(request: web.Request) -> web.Response:
         name = request.match_info["topic"]
         partition = _partition(core, name, request.query.get("partition", "0"))
         if partition is None:
-            return console.problem(request, "There is no such partition.", 404)
+            return await console.problem(request, "There is no such partition.", 404)
         try:
             offset = await _offset(core, partition, request)
         except ValueError:
-            return console.problem(request, "That is neither an offset nor a time.")
+            return await console.problem(request, "That is neither an offset nor a time.")
         page = await read_page(core, partition, offset)
-        return console.page(
+        return await console.page(
             request,
             "messages.html",
             name=name,
@@ -86,48 +88,50 @@ def add(routes: web.RouteTableDef, console: Console, history: History) -> None:
     async def groups(request: web.Request) -> web.Response:
         listing = views_groups.group_list(core, request.query.get("after", ""), ROWS_MAX)
         lags = {each["id"]: history.lag(each["id"]) for each in listing["groups"]}
-        return console.page(request, "groups.html", lags=lags, **listing)
+        return await console.page(request, "groups.html", lags=lags, **listing)
 
     @routes.get("/groups/{group}")
     async def group(request: web.Request) -> web.Response:
         name = request.match_info["group"]
         detail = views_groups.group_detail(core, name)
         if detail is None:
-            return console.problem(request, "There is no such group.", 404)
-        return console.page(request, "group.html", group=detail, lag=history.lag(name))
+            return await console.problem(request, "There is no such group.", 404)
+        return await console.page(request, "group.html", group=detail, lag=history.lag(name))
 
     @routes.get("/subscriptions")
     async def subscriptions(request: web.Request) -> web.Response:
         listing = views_subscriptions.subscription_list(
             core, request.query.get("after", ""), ROWS_MAX
         )
-        return console.page(request, "subscriptions.html", **listing)
+        return await console.page(request, "subscriptions.html", **listing)
 
     @routes.get("/receipts")
     async def receipts(request: web.Request) -> web.Response:
         asked = {name: request.query.get(name, "") for name in ("topic", "partition", "offset")}
         found, problem = await _receipts(core, **asked) if asked["topic"] else (None, "")
-        return console.page(request, "receipts.html", found=found, problem=problem, asked=asked)
+        return await console.page(
+            request, "receipts.html", found=found, problem=problem, asked=asked
+        )
 
     @routes.get("/handoff")
     async def handoff(request: web.Request) -> web.Response:
         values = views_node.handoff(core)
-        return console.page(
+        return await console.page(
             request, "handoff.html", handoff=values, backlog=history.backlog_bytes()
         )
 
     @routes.get("/clients")
     async def clients(request: web.Request) -> web.Response:
-        return console.page(request, "clients.html", **views_node.client_list(core))
+        return await console.page(request, "clients.html", **views_node.client_list(core))
 
     @routes.get("/settings")
     async def settings(request: web.Request) -> web.Response:
         rows = views_node.settings_rows(core.settings)
-        return console.page(request, "settings.html", rows=rows)
+        return await console.page(request, "settings.html", rows=rows)
 
     @routes.get("/login")
     async def login(request: web.Request) -> web.Response:
-        return console.page(request, "login.html")
+        return await console.page(request, "login.html")
 
     @routes.get("/static/{name}")
     async def static(request: web.Request) -> web.Response:

@@ -7,6 +7,7 @@ that other sites can neither read nor send (`SameSite=Strict`); `checked` compar
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import secrets
 from datetime import UTC, datetime
@@ -43,24 +44,21 @@ class Console:
         self.core = core
         self.policy = policy
 
-    def page(
+    async def page(
         self, request: web.Request, template: str, *, status: int = 200, **values: Any
     ) -> web.Response:
+        """`values` are taken already; making HTML of them is for another thread."""
         token = request.cookies.get(CSRF_COOKIE) or secrets.token_urlsafe(24)
-        text = (
-            environment()
-            .get_template(template)
-            .render(
-                path=request.path,
-                csrf=token,
-                may_change=self.policy.may_change(request),
-                has_token=bool(self.policy.token),
-                version=ister.__version__,
-                cluster_id=self.core.storage.catalog.cluster_id,
-                bootstrap=str(self.core.bootstrap) if self.core.listeners else "",
-                **values,
-            )
-        )
+        values |= {
+            "path": request.path,
+            "csrf": token,
+            "may_change": self.policy.may_change(request),
+            "has_token": bool(self.policy.token),
+            "version": ister.__version__,
+            "cluster_id": self.core.storage.catalog.cluster_id,
+            "bootstrap": str(self.core.bootstrap) if self.core.listeners else "",
+        }
+        text = await asyncio.to_thread(_render, template, values)
         response = web.Response(
             text=text, status=status, content_type="text/html", headers=_HEADERS
         )
@@ -68,9 +66,9 @@ class Console:
             response.set_cookie(CSRF_COOKIE, token, httponly=True, samesite="Strict", path="/")
         return response
 
-    def problem(self, request: web.Request, words: str, status: int = 400) -> web.Response:
+    async def problem(self, request: web.Request, words: str, status: int = 400) -> web.Response:
         """What did not work, in words, with the way back."""
-        return self.page(request, "problem.html", status=status, words=words)
+        return await self.page(request, "problem.html", status=status, words=words)
 
 
 async def checked(request: web.Request) -> dict[str, str]:
@@ -81,6 +79,10 @@ async def checked(request: web.Request) -> dict[str, str]:
     if not cookie or not hmac.compare_digest(cookie.encode(), given.encode()):
         raise web.HTTPForbidden(text="This form is too old: go back, reload, and send it again.\n")
     return fields
+
+
+def _render(template: str, values: dict[str, Any]) -> str:
+    return environment().get_template(template).render(values)
 
 
 @cache
