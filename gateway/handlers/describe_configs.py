@@ -34,7 +34,7 @@ from ister.gateway.protocol.messages.describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
-from ister.gateway.settings import BY_NAME, BrokerSettings
+from ister.gateway.settings import BY_NAME, SECRETS, BrokerSettings
 from ister.gateway.topic_configs import ConfigType
 
 _INT32_MAX = 2**31 - 1
@@ -130,20 +130,24 @@ def _text(value: object) -> str:
 
 
 def _shown(entry: ConfigEntry, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
+    """A secret has no value for anybody, as Kafka's passwords have none."""
+    secret = entry.name in SECRETS
     synonyms: tuple[DescribeConfigsSynonym, ...] = ()
     if request.include_synonyms:
         synonyms = tuple(
-            DescribeConfigsSynonym(name=each.name, value=each.value, source=each.source)
+            DescribeConfigsSynonym(
+                name=each.name, value=None if secret else each.value, source=each.source
+            )
             for each in entry.synonyms
         )
     return DescribeConfigsResourceResult(
         name=entry.name,
-        value=entry.value,
+        value=None if secret else entry.value,
         read_only=entry.read_only,
         config_source=entry.source,
-        is_sensitive=False,
+        is_sensitive=secret,
         synonyms=synonyms,
-        config_type=int(entry.type),
+        config_type=int(ConfigType.PASSWORD if secret else entry.type),
         documentation=entry.documentation if request.include_documentation else None,
     )
 
