@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from ister.gateway.broker import Broker
 from ister.gateway.http.families import COUNTER, Family, counter, gauge, histograms, rows
+from ister.gateway.http.problems import disk
 from ister.wal.reader import BUCKET, CACHE, JOURNAL, LIVE
 
 
@@ -65,6 +66,6 @@ def collect(core: Broker) -> Iterator[Family]:
         ("from", "to"),
         [((source, to), count) for (source, to), count in reader.fallbacks.items()],
     )
-    free, total = storage.fs.free_bytes(storage.options.data)
+    free, total = disk(core)
     yield gauge("ister_disk_free_bytes", "Free on the disk of the data directory.", free)
     yield gauge("ister_disk_bytes", "Size of the disk of the data directory.", total)

@@ -13,6 +13,7 @@ from ister.gateway.broker import Broker
 ERROR, WARNING = "error", "warning"
 # Backlogs older than this many times the set age are worth a word.
 _LATE_TIMES = 5
+_DISK_LOW_SHARE = 0.1  # at 0.05 the journal takes no new file
 
 
 class Problem(NamedTuple):
@@ -42,9 +43,24 @@ def not_ready(core: Broker) -> list[str]:
     return [each.words for each in problems(core) if each.severity == ERROR]
 
 
+def disk(core: Broker) -> tuple[int, int]:
+    """(free, in all) of the data directory's disk; zeros if it cannot be looked at."""
+    try:
+        return core.storage.fs.free_bytes(core.storage.options.data)
+    except OSError:
+        return 0, 0
+
+
 def _warnings(core: Broker) -> list[Problem]:
     storage = core.storage
     found = []
+    free, total = disk(core)
+    if not total:
+        words = f"the data directory {storage.options.data} cannot be looked at: is it still there?"
+        found.append(Problem(WARNING, words))
+    elif free < total * _DISK_LOW_SHARE:
+        words = f"the disk is nearly full: {free / 1e9:.1f} of {total / 1e9:.1f} GB are free"
+        found.append(Problem(WARNING, words))
     if storage.handoff.fenced is not None:
         words = f"the bucket belongs to another run of this broker: {storage.handoff.fenced}"
         found.append(Problem(WARNING, words))

@@ -8,7 +8,7 @@ from typing import Any
 
 import ister
 from ister.gateway.broker import Broker
-from ister.gateway.http.problems import problems
+from ister.gateway.http.problems import disk, problems
 from ister.gateway.settings import SECRETS, BrokerSettings
 
 CLIENTS_MAX = 1_000  # shown; the count is of all
@@ -16,7 +16,7 @@ CLIENTS_MAX = 1_000  # shown; the count is of all
 
 def node_list(core: Broker) -> dict[str, Any]:
     storage = core.storage
-    free, total = storage.fs.free_bytes(storage.options.data)
+    free, total = disk(core)
     return {
         "cluster_id": storage.catalog.cluster_id,
         "nodes": [

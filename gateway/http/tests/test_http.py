@@ -87,6 +87,29 @@ def test_readyz_says_why_not() -> None:
         assert "the disk said no" in ask(broker, "/api/v1/nodes").text
 
 
+@pytest.mark.parametrize(
+    ("free", "words"), [((50, 1000), "nearly full"), (OSError("gone"), "cannot be looked at")]
+)
+def test_a_disk_that_is_full_or_gone_is_a_warning(free: object, words: str) -> None:
+    """Clients are still served, pages and metrics too."""
+    with Broker(http=True) as broker:
+
+        def free_bytes(_: str) -> tuple[int, int]:
+            if isinstance(free, OSError):
+                raise free
+            return free  # type: ignore[return-value]
+
+        def install(core) -> None:
+            core.storage.fs.free_bytes = free_bytes
+
+        broker.call(install)
+        (problem,) = ask(broker, "/api/v1/nodes").json["nodes"][0]["problems"]
+        assert problem["severity"] == "warning"
+        assert words in problem["words"]
+        assert ask(broker, "/readyz").status == 200
+        assert "ister_disk_free_bytes" in samples(broker)
+
+
 def test_metrics_count_what_happened(broker: Broker) -> None:
     """The names of the contract, in a text that Prometheus' own parser reads."""
     found = samples(broker)
