@@ -22,7 +22,7 @@ from compat_tests.tools import (
     node_clients,
 )
 
-JAVA_CLIENTS = ("kafka-clients-3.4.1", "kafka-clients-3.9.1")
+JAVA_ARCHIVES = ("kafka-clients-3.4.1", "kafka-clients-3.9.1", "kafka-platforms-4.3.1")
 USAGE = "usage: python -m compat_tests.tools start|make|lock NAME COORDINATES..."
 
 
@@ -48,7 +48,7 @@ def start() -> None:
         go_clients.present(),
         kafka.present(),
         node_clients.present(),
-        *(jars.present(name) for name in JAVA_CLIENTS),
+        *(jars.present(name) for name in JAVA_ARCHIVES),
     ]
     if all(made):
         return
@@ -69,7 +69,7 @@ def make() -> None:
     print(" ".join(compiler.c_compiler()))
     print(emulator.fake_gcs_server())
     print(kafka.kafka_class_path())
-    for name in JAVA_CLIENTS:
+    for name in JAVA_ARCHIVES:
         print(jars.class_path(name))
     print(node_clients.node(), node_clients.node_packages())
     for program in go_clients.PROGRAMS:
