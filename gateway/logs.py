@@ -27,15 +27,18 @@ EVENTS_MAX = 1_000  # names that are counted at a time; they are few, but librar
 def configure(stream: TextIO | None = None, clock: Clock | None = None) -> None:
     """Logs of this process from now on."""
     stream = stream or sys.stderr
-    renderer: structlog.types.Processor = (
-        structlog.dev.ConsoleRenderer() if stream.isatty() else structlog.processors.JSONRenderer()
+    # Coloured lines print a traceback by themselves; JSON has it as the field `exception`.
+    ending: list[structlog.types.Processor] = (
+        [structlog.dev.ConsoleRenderer()]
+        if stream.isatty()
+        else [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
     )
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,
             RepeatLimit(clock or SystemClock()),
             structlog.processors.TimeStamper(fmt="iso"),
-            renderer,
+            *ending,
         ],
         logger_factory=structlog.PrintLoggerFactory(stream),
         cache_logger_on_first_use=False,

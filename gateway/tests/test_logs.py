@@ -53,6 +53,17 @@ def test_an_event_is_one_line_of_json(lines: Lines) -> None:
     }
 
 
+def test_our_own_mistakes_come_with_a_traceback(lines: Lines) -> None:
+    """One line all the same."""
+    try:
+        raise KeyError("ours")
+    except KeyError as error:
+        structlog.get_logger().error("connection_failed", peer="p", exc_info=error)
+    (event,) = lines.events()
+    assert "Traceback" in event["exception"]
+    assert "KeyError: 'ours'" in event["exception"]
+
+
 def test_repeats_are_held_back_and_counted(lines: Lines, clock: ManualClock) -> None:
     """Of each event by itself; the next window says how many were left out."""
     log = structlog.get_logger()
