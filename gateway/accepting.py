@@ -40,6 +40,8 @@ class Acceptor:
         self._retry_s = retry_s
         self._loop = asyncio.get_running_loop()
         self._task: asyncio.Task[None] | None = None
+        # A task that is cancelled before its first step closes nothing: these are ours until then.
+        self._accepted: set[socket.socket] = set()
         self.pauses = 0
 
     def start(self) -> None:
@@ -56,15 +58,22 @@ class Acceptor:
             self._task.cancel()
 
     async def _accept_for_ever(self) -> None:
-        while True:
-            try:
-                first, _ = await self._loop.sock_accept(self._listening)
-            except OSError as error:
-                if self._listening.fileno() < 0:
-                    return
-                await self._pause(error)
-            else:
-                await self._connect([first, *self._waiting()])
+        try:
+            while self._listening.fileno() >= 0:
+                await self._accept_some()
+        finally:
+            for connection in self._accepted:
+                connection.close()
+
+    async def _accept_some(self) -> None:
+        try:
+            first, _ = await self._loop.sock_accept(self._listening)
+        except OSError as error:
+            await self._pause(error)
+            return
+        self._accepted.add(first)
+        self._accepted.update(self._waiting())
+        await asyncio.gather(*map(self._connect, list(self._accepted)))
 
     async def _pause(self, error: OSError) -> None:
         if error.errno not in _EXHAUSTED:  # the peer gave up before we came: the next one
@@ -85,14 +94,9 @@ class Acceptor:
             found.append(connection)
         return found
 
-    async def _connect(self, accepted: list[socket.socket]) -> None:
-        made = await asyncio.gather(
-            *(
-                self._loop.connect_accepted_socket(self._make_protocol, connection)
-                for connection in accepted
-            ),
-            return_exceptions=True,
-        )
-        for connection, outcome in zip(accepted, made, strict=True):
-            if isinstance(outcome, BaseException):
-                connection.close()
+    async def _connect(self, connection: socket.socket) -> None:
+        try:
+            await self._loop.connect_accepted_socket(self._make_protocol, connection)
+        except OSError:  # gone already
+            connection.close()
+        self._accepted.discard(connection)

@@ -212,10 +212,10 @@ class Broker:
         await self.storage.close()
 
     async def _settle(self) -> None:
-        """Wait until everything that was asked is answered, but not for ever."""
+        """Wait until everything that was asked is answered and gone, but not for ever."""
         until = self.storage.clock.monotonic() + SETTLE_S
         while self.storage.clock.monotonic() < until:
-            if all(client.is_settled for client in self.server.clients):
+            if all(client.has_told_all for client in self.server.clients):
                 return
             await asyncio.sleep(_SETTLE_STEP_S)
             self.parked.wake_all()

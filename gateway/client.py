@@ -246,6 +246,16 @@ class ClientConnection(asyncio.BufferedProtocol):
         """Nothing of what was asked is unanswered."""
         return not self._running and not self._queue
 
+    @property
+    def has_told_all(self) -> bool:
+        """Settled, and every answer has left this process."""
+        transport = self._transport
+        if transport is None:
+            return True
+        if self._core.ready_bytes or transport.get_write_buffer_size():
+            return False
+        return self.is_settled
+
     def drop(self, reason: str) -> None:
         log.warning("connection_dropped", peer=self.peer, reason=reason)
         self.abort()

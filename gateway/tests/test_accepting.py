@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import socket
 from typing import Any
@@ -112,5 +113,27 @@ def test_stop_refuses_at_once() -> None:
         acceptor.stop()
         with pytest.raises(ConnectionRefusedError):
             await greet(port)
+
+    asyncio.run(main())
+
+
+def test_stop_closes_who_is_between_the_door_and_the_room() -> None:
+    """Accepted, and no protocol yet: nothing is left open."""
+
+    async def main() -> None:
+        door = listening()
+        acceptor = Acceptor(door, Greeter)
+        acceptor.start()
+        clients = [socket.socket() for _ in range(20)]
+        loop = asyncio.get_running_loop()
+        for client in clients:
+            client.setblocking(False)
+            await loop.sock_connect(client, door.getsockname())
+        acceptor.stop()
+        for client in clients:
+            with contextlib.suppress(ConnectionError):
+                while await asyncio.wait_for(loop.sock_recv(client, 100), SECONDS_MAX):
+                    continue
+            client.close()
 
     asyncio.run(main())
