@@ -24,6 +24,7 @@ from typing import Protocol
 Buffer = bytes | bytearray | memoryview
 
 IOV_MAX = 1000  # Linux takes 1024 buffers a call
+_READ_UNCHECKED_MAX = 16 * 1024 * 1024  # larger reads are compared with the file's size
 
 
 class File(Protocol):
@@ -111,6 +112,8 @@ class OsFile:
             written += count
 
     def pread(self, size: int, position: int) -> bytes:
+        if size > _READ_UNCHECKED_MAX:  # a length that was hit: the system takes the memory first
+            size = min(size, max(0, self.size() - position))
         data = os.pread(self.fd, size, position)
         if len(data) == size or not data:
             return data

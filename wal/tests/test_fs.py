@@ -77,6 +77,8 @@ def test_a_read_stops_at_the_end(fs: FileSystem, root: str) -> None:
     assert file.pread(100, 5) == b""
     assert file.pread(100, 50) == b""
     assert file.pread(0, 0) == b""
+    assert file.pread(1 << 40, 1) == b"2345"  # and takes no memory for more
+    assert file.pread(1 << 40, 50) == b""
     file.close()
 
 
