@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from compat_tests.tools import go_client, node, node_packages
+from compat_tests.tools import go_client, jars, node, node_packages
 from compat_tests.waiting import wait_for
 
 UNKNOWN_TOPIC_OR_PARTITION = 3
@@ -98,6 +98,10 @@ class Runner:
     kind: Kind
     log_path: Path
     _process: subprocess.Popen[str] | None = field(default=None, init=False)
+
+    def prepare(self) -> None:
+        """Have everything made that it needs: minutes, once per machine."""
+        self.kind.command()
 
     def do(self, name: str, **arguments: Any) -> dict[str, Any]:
         process = self._running()
@@ -309,7 +313,11 @@ def _python(module: str) -> Callable[[], list[str]]:
 
 
 def _java(lock: str) -> Callable[[], list[str]]:
-    return lambda: [sys.executable, "-m", "compat_tests.java.runner", lock]
+    def command() -> list[str]:
+        jars.jars(lock)  # here, where waiting for them does not count as the case's time
+        return [sys.executable, "-m", "compat_tests.java.runner", lock]
+
+    return command
 
 
 def _go(program: str) -> Callable[[], list[str]]:

