@@ -205,7 +205,9 @@ class Recovery:
         file = JournalFile(found.sequence, found.path, found.file, found.size)
         file.end = end
         covered = self._checkpoint is not None and found.sequence < self._checkpoint.scan_from
-        sidecar = self._load_sidecar(found) if covered else None
+        # Who goes on past damage wants to be past all of it: also of what an index vouches for.
+        trusted = covered and not self._settings.continue_past_damage
+        sidecar = self._load_sidecar(found) if trusted else None
         if sidecar is None or sidecar.end != end:
             sidecar = self._scan_sealed(found, end)
         file.last_append_ms = sidecar.last_append_ms

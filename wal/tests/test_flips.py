@@ -396,6 +396,24 @@ def test_going_on_past_a_flip_in_a_file_in_the_middle() -> None:
         goes_on(stored, path, position, bit)
 
 
+def read_all(harness: Harness) -> None:
+    for index in (0, 1):
+        harness.values(0, index)
+
+
+def test_going_on_past_a_flip_that_an_index_hides() -> None:
+    """Opening trusts the index of a sealed file; a reader cannot: with the flag it gets past."""
+    stored = sealed()
+    path = stored.paths(".log")[0]
+    frames = frames_of(stored, path)
+    for start, end in frames[1::4]:
+        position = (start + end) // 2
+        harness = stored.open(path, position, 3)  # nothing is seen yet
+        with pytest.raises(StorageError):
+            read_all(harness)
+        goes_on(stored, path, position, 3)
+
+
 def test_going_on_without_a_file() -> None:
     """All that it held is a hole."""
     stored = sealed()
