@@ -34,6 +34,8 @@ from ister.gateway.protocol.writer import ZERO_UUID
 from ister.gateway.topic_admin import check_name, is_internal
 from ister.metadata.catalog import Topic
 
+_NULL_NAMES_FROM = 12  # versions 10 and 11 have topic ids, but no answer without a name
+
 
 def handle(call: Call, request: MetadataRequest) -> None:
     catalog = call.context.catalog
@@ -95,13 +97,16 @@ def _asked_topic(
         if topic is None:
             return MetadataResponseTopic(
                 error_code=int(ErrorCode.UNKNOWN_TOPIC_ID),
-                name=None,
+                name=None if call.version >= _NULL_NAMES_FROM else asked.name or "",
                 topic_id=asked.topic_id,
                 partitions=(),
             )
         return _describe(call, topic, request)
     if asked.name is None:
-        return _refused(asked, request, ErrorCode.INVALID_TOPIC_EXCEPTION)
+        refused = asked
+        if call.version < _NULL_NAMES_FROM:
+            refused = MetadataRequestTopic(topic_id=asked.topic_id, name="")
+        return _refused(refused, request, ErrorCode.INVALID_TOPIC_EXCEPTION)
     topic = catalog.topics_by_name.get(asked.name)
     if topic is not None:
         return _describe(call, topic, request)
