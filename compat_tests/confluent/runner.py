@@ -89,7 +89,7 @@ class Confluent(runner.Runner):
                 "message.max.bytes": max_request_bytes,
                 "batch.size": batch_bytes,
                 "linger.ms": 5,
-                "request.timeout.ms": 5_000,
+                "request.timeout.ms": 30_000,
                 "message.timeout.ms": 60_000,
             }
         )

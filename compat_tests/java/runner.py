@@ -71,7 +71,7 @@ class Java(runner.Runner):
                     "max.request.size": max_request_bytes,
                     "batch.size": batch_bytes,
                     "linger.ms": 5,
-                    "request.timeout.ms": 5_000,
+                    "request.timeout.ms": 30_000,
                     "delivery.timeout.ms": 60_000,
                     "key.serializer": f"{BYTES}Serializer",
                     "value.serializer": f"{BYTES}Serializer",

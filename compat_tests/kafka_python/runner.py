@@ -35,6 +35,10 @@ T = TypeVar("T")
 
 
 class KafkaPython(runner.Runner):
+    def __init__(self) -> None:
+        super().__init__()
+        self._admins: dict[str, Any] = {}
+
     def as_failure(self, error: Exception) -> Failure:
         if isinstance(error, BrokerResponseError) and error.errno is not None:
             return Failure(error.errno, str(error))
@@ -67,7 +71,7 @@ class KafkaPython(runner.Runner):
             max_request_size=max_request_bytes,
             batch_size=batch_bytes,
             linger_ms=5,
-            request_timeout_ms=5_000,
+            request_timeout_ms=30_000,
             delivery_timeout_ms=60_000,
         )
         with closing(producer):
@@ -256,8 +260,10 @@ class KafkaPython(runner.Runner):
         return Consumer(made)
 
     def _admin(self, bootstrap: str, call: Callable[[Any], T]) -> T:
-        with closing(KafkaAdminClient(bootstrap_servers=bootstrap)) as admin:
-            return call(admin)
+        """One is kept for each broker: to make one takes longer than what it is asked."""
+        if bootstrap not in self._admins:
+            self._admins[bootstrap] = KafkaAdminClient(bootstrap_servers=bootstrap)
+        return call(self._admins[bootstrap])
 
 
 class Consumer:
