@@ -47,6 +47,9 @@ _KAFKA_SETTINGS = {
     "share.coordinator.state.topic.num.partitions": "1",
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": SESSION_MIN_MS,
+    # Cases write records with times of long ago: retention must not look at them meanwhile.
+    "log.initial.task.delay.ms": "86400000",
+    "log.retention.check.interval.ms": "86400000",
     "num.network.threads": "2",
     "num.io.threads": "4",
     "log.cleaner.dedupe.buffer.size": "20000000",
