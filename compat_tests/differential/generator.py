@@ -14,7 +14,7 @@ from typing import Any
 
 from compat_tests.differential import requests as ask
 from compat_tests.differential.requests import T0, batch
-from compat_tests.differential.steps import Records, Saved, Step
+from compat_tests.differential.steps import Records, Saved, Step, TopicId
 from ister.gateway.protocol.api import ApiKey
 from ister.gateway.router import APIS
 
@@ -37,6 +37,7 @@ class Generator:
         self._stem = stem
         self._members: dict[str, str] = {}  # group -> the member that is in it
         self._members_made = 0
+        self._sessions = 0
         self._sequences: dict[int, int] = {}  # partition -> next of the idempotent producer
 
     def moves(self, count: int = MOVES) -> list[Move]:
@@ -188,6 +189,58 @@ class Generator:
         asked = {"topics": [{"name": self._topic(), "partitions": [part]}], "timeout_ms": 30_000}
         return [self._step("delete_records", asked)]
 
+    # -- several at once -----------------------------------------------------------------
+
+    def _several(self) -> list[tuple[str, int]]:
+        """Places, each once; the topics may be known or not."""
+        places = {(self._topic(), self._partition()) for _ in range(self._random.choice((2, 3)))}
+        return sorted(places)
+
+    def produce_several(self) -> Move:
+        topics: dict[str, dict[str, Any]] = {}
+        for name, partition in self._several():
+            one = ask.produced(name, batch(b"several"), partition)["topic_data"][0]
+            known = topics.setdefault(name, {**one, "partition_data": []})
+            known["partition_data"] += one["partition_data"]
+        asked = {**ask.produced("", b""), "topic_data": list(topics.values())}
+        return [self._step("produce", asked, at_least=7)]
+
+    def fetch_several(self) -> Move:
+        topics: dict[str, dict[str, Any]] = {}
+        for name, partition in self._several():
+            one = ask.fetched(name, self._random.choice((0, 1, 2)), partition)["topics"][0]
+            known = topics.setdefault(name, {**one, "partitions": []})
+            known["partitions"] += one["partitions"]
+        asked = {**ask.fetched(""), "topics": list(topics.values())}
+        return [self._step("fetch", asked)]
+
+    def look_up_several(self) -> Move:
+        topics: dict[str, dict[str, Any]] = {}
+        for name, partition in self._several():
+            one = ask.offsets_asked(name, {partition: self._random.choice((-1, -2, T0))})
+            known = topics.setdefault(name, {"name": name, "partitions": []})
+            known["partitions"] += one["topics"][0]["partitions"]
+        return [self._step("list_offsets", {"replica_id": -1, "topics": list(topics.values())})]
+
+    def fetch_session(self) -> Move:
+        """A session of its own: made, gone on with, asked in the wrong order, ended."""
+        self._sessions += 1
+        name = f"session-{self._sessions}"
+        version = self._version("fetch", 7)
+        topic = self._name(self._random.choice(("a", "b")))
+        full = ask.fetched(topic, self._random.choice((0, 1)), session=(0, 0))
+        more = ask.fetched(topic, 0, 1)["topics"]
+        steps = [Step("fetch", version, full, on=name, save={name: "session_id"})]
+        epochs = [1, 2, self._random.choice((3, 7)), -1]
+        for epoch in epochs:
+            asked = {**full, "session_id": Saved(name, 0), "session_epoch": epoch}
+            asked["topics"] = more if self._random.random() < 0.5 else []
+            if self._random.random() < 0.3:
+                gone = {"topic": topic, "topic_id": TopicId(topic), "partitions": [0]}
+                asked["forgotten_topics_data"] = [gone]
+            steps.append(Step("fetch", version, asked, on=name))
+        return steps
+
     # -- groups --------------------------------------------------------------------------
 
     def join(self) -> Move:
@@ -277,6 +330,26 @@ class Generator:
     def delete_group(self) -> Move:
         return [self._step("delete_groups", {"groups_names": [self._group()]})]
 
+    def static_member(self) -> Move:
+        """A group of its own whose member has a name that outlives its process (KIP-345)."""
+        group = f"{self._name('static')}-{self._random.getrandbits(32):08x}"
+        first, second = f"{group}-1", f"{group}-2"
+        version = self._version("join_group", 5)
+        joined = ask.joined(group, instance="i")
+        synced = ask.synced(group, Saved(first), instance="i", assignments=[(Saved(first), b"a")])
+        beat = {"group_id": group, "generation_id": 1, "group_instance_id": "i"}
+        leaving = [{"member_id": "", "group_instance_id": self._random.choice(("i", "j"))}]
+        return [
+            Step("join_group", version, joined, save={first: "member_id"}),
+            Step("sync_group", self._version("sync_group", 3), synced),
+            Step("join_group", version, joined, save={second: "member_id"}),
+            Step("heartbeat", 4, {**beat, "member_id": Saved(first)}),
+            Step("heartbeat", 4, {**beat, "member_id": Saved(second)}),
+            Step("describe_groups", 5, {"groups": [group]}),
+            self._step("leave_group", {"group_id": group, "members": leaving}, at_least=3),
+            Step("describe_groups", 5, {"groups": [group]}),
+        ]
+
     def two_members(self) -> Move:
         """A group of its own in which a second member makes the first one come again."""
         group = f"{self._name('two')}-{self._random.getrandbits(32):08x}"
@@ -350,4 +423,9 @@ _MOVES: list[Callable[[Generator], Move]] = [
     Generator.list_groups,
     Generator.delete_group,
     Generator.two_members,
+    Generator.static_member,
+    Generator.produce_several,
+    Generator.fetch_several,
+    Generator.look_up_several,
+    Generator.fetch_session,
 ]

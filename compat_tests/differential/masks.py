@@ -88,9 +88,10 @@ KEYED = (
     Keyed("offset_for_leader_epoch", "topics.partitions", ("partition",)),
     Keyed("list_offsets", "topics", ("name",)),
     Keyed("list_offsets", "topics.partitions", ("partition_index",)),
-    Keyed("produce", "responses", ("name",)),
+    Keyed("produce", "responses", ("name", "topic_id")),
     Keyed("produce", "responses.partition_responses", ("index",)),
-    Keyed("fetch", "responses", ("topic",)),
+    Keyed("fetch", "responses", ("topic", "topic_id")),
+    Keyed("fetch", "responses.partitions", ("partition_index",)),
 )
 
 _BY_PLACE = {(each.api, each.field): each for each in MASKS}
@@ -101,9 +102,12 @@ def mask_of(api: str, path: str) -> Mask | None:
     return _BY_PLACE.get((api, path)) or _BY_PLACE.get(("*", path.rpartition(".")[2]))
 
 
-def ordered(api: str, path: str, items: list[Any]) -> list[Any]:
-    """The items in an order that does not depend on the broker, if Kafka's is not fixed."""
-    keys = _KEYS.get((api, path))
-    if keys is None:
-        return items
+def ordered(api: str, path: str, items: list[Any], masked: bool) -> list[Any]:
+    """The items in an order that does not depend on the broker, if Kafka's is not fixed.
+
+    Before masking without what is random, so that ids are named in the same order; then with.
+    """
+    keys = _KEYS.get((api, path), ())
+    if not masked:
+        keys = tuple(key for key in keys if mask_of(api, f"{path}.{key}") is None)
     return sorted(items, key=lambda item: [str(item.get(key)) for key in keys])

@@ -13,7 +13,7 @@ from compat_tests.differential.steps import Records, Saved, Step, TopicId, Until
 from compat_tests.raw.client import CLOSED, Connection
 from compat_tests.waiting import wait_for
 
-_NOBODYS_ID = uuid.UUID("12345678-1234-4234-8234-123456789abc")
+_NOBODY = uuid.UUID("12345678-1234-4234-8234-123456789abc")
 _LISTS = {"metadata": "topics", "list_groups": "groups", "describe_topic_partitions": "topics"}
 _OWN_NAME = ("name", "group_id", "topic")
 
@@ -26,7 +26,7 @@ class Player:
         self._connections: dict[str, Connection] = {}
         self._saved: dict[str, Any] = {}
         self._topic_ids: dict[str, uuid.UUID] = {}
-        self._named: dict[Any, str] = {_NOBODYS_ID: "<nobody's id>"}
+        self._named: dict[Any, str] = {}
         self._symbols: dict[tuple[str, Any], str] = {}
 
     def __enter__(self) -> Player:
@@ -68,7 +68,7 @@ class Player:
             other = f"nobody-{value.name}" if value.otherwise is None else value.otherwise
             return self._saved.get(value.name, other)
         if isinstance(value, TopicId):
-            return self._topic_ids.get(value.topic, _NOBODYS_ID)
+            return self._topic_ids.get(value.topic) or self._nobodys_id(value.topic)
         if isinstance(value, Records):
             return value.build(self.resolve(value.producer))
         if isinstance(value, dict):
@@ -78,6 +78,11 @@ class Player:
         return value
 
     # -- inside --------------------------------------------------------------------------
+
+    def _nobodys_id(self, topic: str) -> uuid.UUID:
+        made = uuid.uuid5(_NOBODY, topic)
+        self._named[made] = f"<no id of {topic}>"
+        return made
 
     def _exchange(self, step: Step) -> dict[str, Any] | None:
         connection = self._connections.get(step.on)
@@ -93,6 +98,7 @@ class Player:
         if answer is not CLOSED:
             settle(connection, step, values, answer)
         if answer is not CLOSED and step.api == "fetch":
+            _gather_topics(answer)
             for partition in at(answer, "responses.partitions"):
                 partition["records"] = read_batches(partition["records"])
         return answer
@@ -112,9 +118,11 @@ class Player:
                 for name, each in value.items()
             }
         if isinstance(value, list):
-            if value and isinstance(value[0], dict):
-                value = ordered(api, path, value)
-            return [self._masked(api, path, each) for each in value]
+            if not value or not isinstance(value[0], dict):
+                return [self._masked(api, path, each) for each in value]
+            value = ordered(api, path, value, masked=False)
+            found = [self._masked(api, path, each) for each in value]
+            return ordered(api, path, found, masked=True)
         mask = mask_of(api, path)
         if mask is None or value in NEUTRAL:
             return value
@@ -133,6 +141,16 @@ class Player:
             number = sum(each == kind for each, _ in self._symbols) + 1
             known = self._symbols[kind, value] = f"<{kind} {number}>"
         return known
+
+
+def _gather_topics(answer: dict[str, Any]) -> None:
+    """Kafka tells a topic twice if some of its partitions went wrong; clients take both."""
+    gathered: dict[Any, dict[str, Any]] = {}
+    for topic in answer["responses"]:
+        known = gathered.setdefault(topic.get("topic_id") or topic.get("topic"), topic)
+        if known is not topic:
+            known["partitions"] += topic["partitions"]
+    answer["responses"] = list(gathered.values())
 
 
 def _own(step: Step, answer: dict[str, Any]) -> dict[str, Any]:
