@@ -6,15 +6,17 @@ import itertools
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from typing import Any
+from typing import Any, TypeVar
 
 from confluent_kafka import KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 
 from ister.testing import Broker
 from ister.wal.tier.archive import Archive
 
+T = TypeVar("T")
 TIME = 1_700_000_000_000  # 2023-11-14 22:13:20 UTC
 DEADLINE_SECONDS = 180.0
 _numbers = itertools.count()
@@ -100,6 +102,21 @@ def wait_for(condition: Callable[[], bool]) -> None:
     while not condition():
         assert time.monotonic() < deadline, "it did not come in time"  # noqa: TID251
         time.sleep(0.02)
+
+
+def patiently(run: Callable[[], T]) -> T:
+    """Run something that may be run again, until Spark has started its worker in time.
+
+    Spark gives the Python process of a stream ten seconds to connect, which no setting
+    changes and a busy machine does not always make.
+    """
+    for _ in range(10):
+        try:
+            return run()
+        except StreamingQueryException as error:
+            if "worker failed to connect back" not in str(error):
+                raise
+    return run()
 
 
 def places(frame: DataFrame) -> list[tuple[int, int]]:

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 import ister.spark
-from ister.spark.tests.kit import Kit, places, wait_for
+from ister.spark.tests.kit import Kit, patiently, places, wait_for
 
 pytestmark = pytest.mark.spark
 
@@ -44,8 +45,8 @@ def test_stream_and_again(spark: SparkSession, kit: Kit, tmp_path: Path) -> None
     def write(frame: DataFrame) -> DataStreamWriter:
         return frame.writeStream.foreachBatch(append)
 
-    def run(until: int) -> None:
-        query = ister.spark.history_then_live(
+    def start() -> StreamingQuery:
+        return ister.spark.history_then_live(
             spark,
             kit.bucket,
             topic,
@@ -53,6 +54,9 @@ def test_stream_and_again(spark: SparkSession, kit: Kit, tmp_path: Path) -> None
             checkpoint=str(tmp_path / "checkpoint"),
             write=write,
         )
+
+    def run(until: int) -> None:
+        query = patiently(start)
         try:
             wait_for(lambda: spark.read.schema(query_schema).parquet(str(out)).count() >= until)
         finally:

@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import ister.archive
 from ister.archive.tests.buckets import TIME, Bucket
+from ister.spark.tests.kit import patiently
 from ister.wal.tests.batches import make_batch
 
 pytestmark = pytest.mark.spark
@@ -93,12 +94,12 @@ def test_stream(spark: SparkSession, bucket: Bucket, tmp_path: Path) -> None:
         query.awaitTermination()
         return [progress["numInputRows"] for progress in query.recentProgress]
 
-    counts = run()
+    counts = patiently(run)
     assert sum(counts) == 35
     assert max(counts) <= 21
     bucket.add([batch(30, 4)])
     bucket.publish()
-    assert sum(run()) == 5
+    assert sum(patiently(run)) == 5
     read = spark.read.parquet(str(tmp_path / "out"))
     places = [(row["partition"], row["offset"]) for row in rows(read)]
     assert places == [*((0, n) for n in range(35)), *((1, n) for n in range(5))]
