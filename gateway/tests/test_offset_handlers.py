@@ -108,7 +108,7 @@ def test_refusals(wire: Wire) -> None:
     assert offsets(wire, ("nobody", 0, -1))[0].error_code == 3
     assert offsets(wire, ("t", 9, -1))[0].error_code == 3
     twice = offsets(wire, ("t", 0, -1), ("t", 0, -2))
-    assert [each.error_code for each in twice] == [0, 42]
+    assert {each.error_code for each in twice} == {42}
     assert offsets(wire, ("t", 0, -1), epoch=3)[0].error_code == 75
 
 
