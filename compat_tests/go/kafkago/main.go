@@ -105,7 +105,7 @@ func produce(c harness.Command) (map[string]any, error) {
 	writer := &kafka.Writer{
 		Addr: kafka.TCP(c.Bootstrap), Topic: c.Topic, Balancer: balancer, Compression: codecs[c.Codec],
 		RequiredAcks: kafka.RequiredAcks(c.RequiredAcks()), BatchTimeout: 5 * time.Millisecond, BatchSize: len(messages) + 1,
-		MaxAttempts: 20, WriteBackoffMin: 50 * time.Millisecond,
+		MaxAttempts: 20, WriteBackoffMin: 50 * time.Millisecond, ReadTimeout: callLimit, WriteTimeout: callLimit,
 		Completion: func(written []kafka.Message, err error) {
 			lock.Lock()
 			defer lock.Unlock()
