@@ -54,7 +54,6 @@ class ClientConnection(asyncio.BufferedProtocol):
         self.client_id: str | None = None  # as its last request said
         self.host = ""
         self.peer = ""
-        self.fetches = 0
         self.refused = Refused()
         self.dirty = False
         self.stalled = False  # on the server's list of those that wait to read on

@@ -121,10 +121,6 @@ class Plan:
         self.error = error
         self.wanted = wanted
 
-    @property
-    def is_incremental(self) -> bool:
-        return self._session is not None
-
     def finish(
         self, results: list[tuple[Wanted, FetchResult]], now: float
     ) -> tuple[ErrorCode, int, list[tuple[Wanted, FetchResult]]]:

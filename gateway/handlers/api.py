@@ -43,8 +43,6 @@ class Client(Protocol):
     def refused(self) -> Refused:
         """Batches that had no room."""
 
-    fetches: int  # that came so far: which partition a fetch reads first depends on it
-
     @property
     def can_write(self) -> bool:
         """Whether the peer takes what it asked for."""

@@ -9,8 +9,9 @@ data, those do not wait for it longer than `max_wait_ms`. Every chunk is verifie
 (`dispatch/verify.py`): what does not continue is read again from a colder source, and
 never delivered. Fetches that one commit wakes at one place share one read and one body.
 
-When there is more than fits, what is read first goes around: each fetch of a connection
-begins one partition further, and a session (`fetch_sessions.py`) puts what it told last.
+Partitions are read in the order in which they were asked for, so that when there is more
+than fits the client decides who comes first, as on Kafka; in a session the client does not
+say, and what was told goes behind the others (`fetch_sessions.py`).
 
 Versions: 7 sessions (KIP-227), 9 leader epochs are checked, 12 flexible, 13 topics by id.
 Aborted transactions are none. Followers (replica id >= 0) are answered as consumers are.
@@ -96,12 +97,7 @@ class _Fetch(ParkedRead):
         self._plan = plan
         self._limit = 0
         self._cold = 0  # reads on their way
-        places = [_find(call, wanted) for wanted in plan.wanted.values()]
-        if len(places) > 1 and not plan.is_incremental:
-            first = call.client.fetches % len(places)
-            places = places[first:] + places[:first]
-            call.client.fetches += 1
-        self._places = places
+        places = self._places = [_find(call, wanted) for wanted in plan.wanted.values()]
         self.partitions = [each.partition for each in places if each.partition is not None]
 
     def begin(self) -> None:
