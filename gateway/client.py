@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import structlog
 
-from ister.gateway.connection import Connection, Slot
+from ister.gateway.connection import Connection
 from ister.gateway.handlers.api import Call
 from ister.gateway.listeners import Listener
 from ister.gateway.protocol.errors import ProtocolError
@@ -44,6 +44,8 @@ class ClientConnection(asyncio.BufferedProtocol):
     def __init__(self, server: Server, listener: Listener) -> None:
         self._server = server
         self._core = Connection(server.shared, server.memory, server.limits)
+        self.owe = self._core.owe
+        self.forget = self._core.forget
         self._transport: asyncio.Transport | None = None
         self._queue: deque[Request] = deque()  # requests that may not run yet
         self._running: set[Call] = set()
@@ -173,17 +175,12 @@ class ClientConnection(asyncio.BufferedProtocol):
                 self._running.add(call)
         return False
 
-    def owe(self, request: Request) -> Slot:
-        return self._core.owe(request)
-
-    def forget(self, request: Request) -> None:
-        self._core.forget(request)
-
     def answered(self, call: Call, may_leave: bool) -> None:
-        if call in self._running:
-            self._running.discard(call)
+        running = self._running
+        if call in running:
+            running.remove(call)
             self._alone = False
-        if not self._pumping and self._transport is not None:
+        if not self.dirty and not self._pumping and self._transport is not None:
             self._server.flush_soon(self)
 
     def flush(self) -> None:

@@ -110,7 +110,11 @@ class Slot:
         head = response_head(correlation_id, size, has_response_tags(api_key, version))
         self._buffers = [head, *body]
         self.size = len(head) + size
-        return self._connection._filled_slot(self, request_size)
+        connection = self._connection
+        connection._release(request_size)
+        connection.ready_bytes += self.size
+        owed = connection._owed
+        return bool(owed) and owed[0] is self
 
 
 class Connection:
@@ -210,9 +214,14 @@ class Connection:
     def _take(self, data: memoryview, requests: list[Request]) -> None:
         """Cut whole frames out of `data`; what is left starts a buffer of its own."""
         position, end = 0, len(data)
-        size_max = self._limits.frame_bytes_max
+        memory, limits = self._memory, self._limits
+        size_max = limits.frame_bytes_max
         while end - position >= _LENGTH_BYTES:
-            if self.paused:
+            if (  # the conditions of `paused`, without a call for every frame
+                self._outstanding >= limits.owed_max
+                or self.in_flight_bytes >= limits.in_flight_bytes_max
+                or memory.taken >= memory.limit
+            ) and self.paused:
                 self._backlog = bytes(data[position:])
                 return
             size = _LENGTH.unpack_from(data, position)[0]
@@ -292,11 +301,6 @@ class Connection:
         """This request gets no answer (acks=0)."""
         self._outstanding -= 1
         self._release(request.size)
-
-    def _filled_slot(self, slot: Slot, size: int) -> bool:
-        self._release(size)
-        self.ready_bytes += slot.size
-        return bool(self._owed) and self._owed[0] is slot
 
     def _release(self, size: int) -> None:
         if not self._closed:  # closing has given everything back

@@ -7,6 +7,7 @@ question about ten thousand partitions is not walked for a counter.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from typing import Any, Final
 
@@ -32,7 +33,9 @@ class RequestStats:
         stats = self.by_api.get(api_key)
         if stats is None:
             stats = self.by_api[api_key] = ApiStats()
-        stats.seconds.observe(seconds)
+        histogram = stats.seconds  # `observe`, in place: every request comes by
+        histogram.counts[bisect_left(histogram.bounds, seconds)] += 1
+        histogram.sum += seconds
         if error:
             stats.errors[error] += 1
 

@@ -23,8 +23,8 @@ class SystemClock:
     def wall_ms(self) -> int:
         return time.time_ns() // 1_000_000
 
-    def monotonic(self) -> float:
-        return time.monotonic()
+    # The function itself: every request asks twice.
+    monotonic = staticmethod(time.monotonic)
 
 
 class ManualClock:

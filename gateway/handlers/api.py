@@ -101,20 +101,22 @@ class Call:
         """Answer with the bytes of a body; `error` is the first code in it, to be counted."""
         assert self._slot is not None
         assert not self.over
-        self._count(error)
+        self.over = True
+        context = self.context
+        context.requests.answered(
+            self.request.api_key, context.clock.monotonic() - self._started, error
+        )
         self.client.answered(self, self._slot.fill(body))
 
     def no_reply(self) -> None:
         """Over without an answer (acks=0)."""
-        self._count(0)
-        self.client.forget(self.request)
-        self.client.answered(self, False)
-
-    def _count(self, error: int) -> None:
         self.over = True
         context = self.context
-        seconds = context.clock.monotonic() - self._started
-        context.requests.answered(self.request.api_key, seconds, error)
+        context.requests.answered(
+            self.request.api_key, context.clock.monotonic() - self._started, 0
+        )
+        self.client.forget(self.request)
+        self.client.answered(self, False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,6 +26,7 @@ _SIZE_AND_CORRELATION: Final = Struct(">ii")
 _SIZE_CORRELATION_TAGS: Final = Struct(">iib")
 _INT32: Final = Struct(">i")
 _API_VERSIONS: Final = int(ApiKey.API_VERSIONS)
+_new = tuple.__new__  # what a NamedTuple's own constructor calls, without the way there
 
 
 class Request(NamedTuple):
@@ -66,7 +67,8 @@ def read_request(frame: bytes | bytearray) -> Request:
             position += 1
         else:
             position += _tags_size(view[position:])
-    return Request(api_key, version, correlation_id, client_id, view[position:], len(frame))
+    fields = (api_key, version, correlation_id, client_id, view[position:], len(frame))
+    return _new(Request, fields)
 
 
 def _tags_size(data: memoryview) -> int:

@@ -48,6 +48,7 @@ _THROTTLE_TAGS: Final = Struct(">ib")
 # Everything behind the topic of an answer with one partition, flexible: number of partitions,
 # the partition, no record errors, no message, three empty tag buffers around the throttle time.
 _ONE_FLEXIBLE: Final = Struct(">bihqqqBBBBib")
+_new = tuple.__new__
 
 
 class ProduceRequest(NamedTuple):
@@ -150,7 +151,7 @@ def _read_flexible(body: memoryview, version: int, items_left: int) -> ProduceRe
     position = position + 1 if body[position] == 0 else skip_tags(body, position)
     if position != end:
         raise ProtocolError(f"{end - position} bytes behind the end of a Produce request")
-    return ProduceRequest(transactional_id, acks, timeout_ms, topics)
+    return _new(ProduceRequest, (transactional_id, acks, timeout_ms, topics))
 
 
 def _read_plain(body: memoryview, items_left: int) -> ProduceRequest:
@@ -221,7 +222,8 @@ def write_one(
             0,
             0,
         )
-        return b"\x02" + compact_topic(topic) + result
+        name = compact_text(topic) if type(topic) is str else compact_topic(topic)
+        return b"\x02" + name + result
     plain = PartitionResult(index, error_code, base_offset, log_append_time_ms, log_start_offset)
     return write_response(version, [(topic, [plain])])
 
