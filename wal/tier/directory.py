@@ -56,6 +56,7 @@ from ister.wal.tier.object_store import (
 
 LEAF = "@"
 NOT_OURS = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EINVAL)  # a folder made by others
+_STEP_BYTES = 8 * 1024 * 1024  # of an object between two syncs: the memory that writing it takes
 READ_TRIES_MAX = 100  # a register that moves faster than it is read; each try lost to a whole move
 
 
@@ -236,12 +237,16 @@ class DirectoryStore:
             self._prepare()
             file = self._create_temporary()
         try:
-            position = 0
+            position = synced = 0
             try:
                 for chunk in chunks:
                     with _reaching(self.url):
                         file.pwrite([chunk], position)
-                    position += len(chunk)
+                        position += len(chunk)
+                        if position - synced >= _STEP_BYTES:
+                            file.sync()
+                            file.forget()
+                            synced = position
                 with _reaching(self.url):
                     file.sync()
                     file.forget()

@@ -324,6 +324,20 @@ def test_failed_sync_publishes_nothing() -> None:
     assert open_store(fs.crash()).get("a") == b"x"
 
 
+def test_a_large_object_does_not_pile_up_unsynced() -> None:
+    """It goes to the platter in steps, and its memory with it; its name comes when all is there."""
+    fs = MemoryFileSystem()
+    store = open_store(fs)
+    seen: list[str] = []
+    fs.on_operation = seen.append
+    store.put("segments/t/0/a", (bytes([n]) * (1 << 20) for n in range(20)))
+    fs.on_operation = None
+    between = [operation for operation in seen[: seen.index("link")] if "half" not in operation]
+    writes = "".join("w" if operation == "pwrite" else "s" for operation in between[-23:])
+    assert writes == "w" * 8 + "s" + "w" * 8 + "s" + "w" * 4 + "s"
+    assert store.get("segments/t/0/a", 19 << 20) == b"\x13" * (1 << 20)
+
+
 def test_swept_away_by_another_process() -> None:
     """A put whose file another process swept is StoreUnavailable, and works when tried again."""
     fs = MemoryFileSystem()
