@@ -188,7 +188,8 @@ class HandoffService:
             if file.sequence in unwritten or len(files) == _PASS_FILES_MAX:
                 break
             files.append(file)
-        enough = sum(file.end for file in files) >= self._log.settings.handoff_bytes
+        # Sizes, not ends: no file is full to its last byte, and one that is must not wait.
+        enough = sum(file.size for file in files) >= self._log.settings.handoff_bytes
         return files if files and (enough or self._is_old(_since_ms(files[0]))) else []
 
     def _files_of(self, partitions: list[Partition]) -> list[JournalFile]:

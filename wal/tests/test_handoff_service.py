@@ -59,6 +59,17 @@ def test_a_file_goes_as_soon_as_there_is_enough() -> None:
     assert harness.partition().tiered_end == 1
 
 
+def test_one_full_file_is_enough() -> None:
+    """With both limits the same, as they are by default, though no file is full to its end."""
+    settings = replace(SMALL, journal_file_bytes=16 * 1024, handoff_bytes=16 * 1024)
+    harness = Harness(settings=settings).open()
+    while not harness.log.sealed:
+        harness.append(b"x" * 1000)
+        harness.run()
+    harness.tick()
+    assert harness.partition().tiered_end > 0
+
+
 def test_a_clock_that_was_set_back_stops_nothing() -> None:
     """Nobody knows how long it has waited: it goes."""
     harness = Harness().open()
