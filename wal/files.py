@@ -9,6 +9,8 @@ before anything was given to them.
 Files grow geometrically from the first small one, so that a broker that is
 hardly used stays small. A trimmed file waits in the pool until it is renamed
 into its next life; it is taken only when no reader has it open.
+While the bucket is behind, files in use become more and more; a fresh one then takes the
+page cache of one of them (`_give_back`), so that a backlog on disk is not one in memory.
 Blocking work runs in the FILES lane, in order.
 """
 
@@ -26,6 +28,8 @@ from ister.wal.settings import LogSettings, MiB
 _STEP = 4 * MiB  # zeros written between two syncs
 _ZEROS = bytes(MiB)
 _FREE_SHARE_MIN = 0.05  # with no limit set, this share of the disk stays free
+_RESIDENT_FILES = 4  # in use and in memory: the two being written, what handoff reads next
+_BEING_WRITTEN = 2  # of those
 SUFFIX = ".log"
 
 
@@ -116,6 +120,7 @@ class JournalFiles:
         self._on_ready = on_ready
         self._ready: deque[JournalFile] = deque()
         self._pool: list[JournalFile] = []
+        self._resident: list[JournalFile] = []  # taken, in order; the page cache has them
         self.preparing = False  # a file is on its way
         # The first file of a run is made by recovery; the next one is twice as large.
         self._size_next = min(settings.journal_first_file_bytes * 2, settings.journal_file_bytes)
@@ -140,6 +145,8 @@ class JournalFiles:
             self.recycle(self._pop_ready())
         self._size_wanted = max(self._size_wanted, size_min)
         file = self._pop_ready() if self._ready else None
+        if file is not None:
+            self._resident.append(file)
         self.prepare()
         return file
 
@@ -163,6 +170,7 @@ class JournalFiles:
                 lambda file, error: self._prepared(file, error, 0),
             )
         else:
+            self._give_back()
             self._driver.submit(
                 FILES,
                 lambda: create_file(self._fs, self._directory, sequence, size),
@@ -171,6 +179,8 @@ class JournalFiles:
 
     def recycle(self, file: JournalFile) -> None:
         """A file that nothing needs any more: into the pool, or away."""
+        with contextlib.suppress(ValueError):
+            self._resident.remove(file)
         keep = len(self._pool) < self._settings.journal_pool_files
         if keep and file.size >= self._settings.journal_file_bytes:
             self._pool.append(file)
@@ -201,6 +211,18 @@ class JournalFiles:
         self.ready_bytes += file.size
         self._on_ready()
         self.prepare()
+
+    def _give_back(self) -> None:
+        """Room in memory for a fresh file: the page cache of the one that is read last."""
+        if len(self._resident) <= _RESIDENT_FILES:
+            return
+        written = self._resident[:-_BEING_WRITTEN]
+        file = next((file for file in reversed(written) if file.pins == 0), None)
+        if file is not None:
+            self._resident.remove(file)
+            file.pins += 1  # not closed meanwhile
+            # Advice to the system: whether it was taken is nobody's concern.
+            self._driver.submit(FILES, file.file.forget, lambda *_: file.release())
 
     def _pop_ready(self) -> JournalFile:
         file = self._ready.popleft()

@@ -5,9 +5,11 @@ from __future__ import annotations
 import errno
 from dataclasses import replace
 
+import pytest
+
 from ister.wal.driver import InlineDriver
 from ister.wal.files import JournalFile, JournalFiles
-from ister.wal.memory_fs import MemoryFileSystem
+from ister.wal.memory_fs import MemoryFile, MemoryFileSystem
 from ister.wal.tests.harness import SMALL
 
 KiB = 1024
@@ -148,3 +150,41 @@ def test_a_full_disk_leaves_nothing_half_made() -> None:
     kit.prepared()
     assert kit.files.full is None
     assert kit.take() is not None
+
+
+def test_a_backlog_on_disk_is_none_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files that are not trimmed become more; those kept in the page cache do not."""
+    kit = Kit(journal_first_file_bytes=16 * KiB).prepared()
+    forgotten: list[str] = []
+    monkeypatch.setattr(MemoryFile, "forget", lambda file: forgotten.append(file.path))
+    taken = [file for file in (kit.take() for _ in range(12)) if file]
+    paths = [file.path for file in taken]
+    assert len(paths) - len(forgotten) <= 4
+    assert len(set(forgotten)) == len(forgotten)
+    assert not set(forgotten) & {*paths[:2], *paths[-2:]}  # read next, and being written
+    assert all(file.pins == 0 for file in taken)
+
+
+def test_a_file_that_is_read_stays_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Handoff or a reader has it open: it would come from the disk again at once."""
+    kit = Kit(journal_first_file_bytes=16 * KiB).prepared()
+    forgotten: list[str] = []
+    monkeypatch.setattr(MemoryFile, "forget", lambda file: forgotten.append(file.path))
+    for _ in range(12):
+        file = kit.take()
+        assert file is not None
+        file.pins += 1
+    assert forgotten == []
+
+
+def test_files_that_come_back_keep_their_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As long as the bucket keeps up none is fresh, and none is given back."""
+    kit = Kit(journal_first_file_bytes=16 * KiB, journal_pool_files=4).prepared()
+    monkeypatch.setattr(MemoryFile, "forget", lambda file: pytest.fail(file.path))
+    live = [kit.take() for _ in range(3)]
+    for _ in range(20):
+        oldest = live.pop(0)
+        assert oldest is not None
+        kit.files.recycle(oldest)
+        live.append(kit.take())
+    assert kit.files.bytes <= 8 * 16 * KiB
