@@ -116,37 +116,6 @@ def test_without_heartbeat_it_does_not_arrive(fault: Fault) -> None:
         run(scenario(broker))
 
 
-@pytest.mark.parametrize("fault", [_drop_some, _silence])
-def test_ten_thousand_a_second_with_losses(fault: Fault) -> None:
-    """Every record exactly once per group without restarts; the worst stall is printed."""
-    count = 600_000 if LONG else 5_000
-
-    async def scenario(broker: Broker) -> None:
-        await create(broker.bootstrap)
-        async with (
-            producing(broker.bootstrap) as producer,
-            consuming(broker.bootstrap, "a", "one") as one,
-            consuming(broker.bootstrap, "b", "two") as two,
-        ):
-            fault(broker)
-
-            async def send() -> None:
-                for first in range(0, count, 100):
-                    await publish(producer, first, 100)
-                    await asyncio.sleep(0.01 if LONG else 0)
-
-            async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(send())
-                got = [tasks.create_task(take(each, count, 600)) for each in (one, two)]
-            for each in got:
-                assert each.result() == numbers(count)
-
-    with Broker(seed=5) as broker:
-        run(scenario(broker))
-        worst = broker.call(lambda core: core.delivery.worst_stall_s)
-        print(f"{count} records: worst stall {worst * 1000:.0f} ms")
-
-
 @pytest.mark.parametrize("fault", [_nothing, _silence])
 def test_a_proxy_cuts_everyone_off(fault: Fault) -> None:
     """Ten seconds in the long form; then everyone catches up, from where it was."""
