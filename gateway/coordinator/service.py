@@ -198,7 +198,7 @@ class GroupService:
         if error is None:
             done(None)
             return
-        log.warning("a group could not be deleted", error=str(error))
+        log.warning("group_delete_failed", error=str(error))
         known = group is None or group.id in self._groups
         if group is not None and group.settled is not None and not known and not self.closed:
             self._restore(group.id, group.settled)
@@ -335,7 +335,7 @@ class GroupService:
 
     def _persisted(self, group: Group, record: GroupRecord, error: BaseException | None) -> None:
         if error is not None:
-            log.warning("a group could not be stored", group=group.id, error=str(error))
+            log.warning("group_store_failed", group=group.id, error=str(error))
         if group.state is GroupState.DEAD:
             return
         now_ms = self.now_ms()
@@ -356,4 +356,4 @@ class GroupService:
 
 def _ignore(error: BaseException | None) -> None:
     if error is not None:
-        log.warning("a group that is over could not be removed", error=str(error))
+        log.warning("group_removal_failed", error=str(error))
