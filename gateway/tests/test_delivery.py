@@ -11,6 +11,7 @@ import os
 import struct
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -19,12 +20,16 @@ from ister.gateway.handlers import fetch
 from ister.gateway.protocol.api import ApiKey
 from ister.gateway.protocol.error_codes import ErrorCode
 from ister.gateway.protocol.messages import incremental_alter_configs as alter
+from ister.gateway.settings import BrokerSettings
 from ister.gateway.tests.wire_kit import FetchAnswer, Part, Wire
 from ister.testing import Broker
+from ister.wal.fs import File
+from ister.wal.settings import LogSettings
 from ister.wal.tests.batches import make_batch
 
 MAX_WAIT_MS = 60_000
 LONG = os.environ.get("ISTER_LONG") == "1"
+PUBLISHES_MAX = 500  # a recycled file is seen after some ten
 SECONDS_MAX = 45.0  # well below the wait: what comes by then did not come by expiring
 
 pytestmark = pytest.mark.slow
@@ -137,10 +142,10 @@ def stages(request: pytest.FixtureRequest) -> Iterator[Callable[..., Stage]]:
     made: list[Stage] = []
     works = request.param == "works"
 
-    def make(heartbeat_ms: int = 500, **settings: object) -> Stage:
+    def make(heartbeat_ms: int = 500, kind: type[Broker] = Broker, **settings: object) -> Stage:
         named = {name.replace("_", "."): value for name, value in settings.items()}
         named["ister.heartbeat.interval.ms"] = heartbeat_ms
-        broker = Broker(settings=named, seed=1)
+        broker = kind(settings=named, seed=1)
         broker.start()
         if not works:
             broker.faults.silence_notifier()
@@ -293,17 +298,55 @@ def test_consumers_come_and_go_while_publishing(stages: Stages) -> None:
     stage.until(lambda core: core.parked.count <= 1)
 
 
+class SmallFiles(Broker):
+    """Its journal files are small, so that a test fills, hands over and recycles several."""
+
+    def _log_settings(self, settings: BrokerSettings) -> LogSettings:
+        return replace(
+            super()._log_settings(settings),
+            journal_file_bytes=1 << 20,
+            journal_first_file_bytes=1 << 20,
+            handoff_bytes=1 << 20,
+            handoff_ms=50,
+            cache_bytes=1 << 20,
+        )
+
+
 @pytest.mark.fault
-def test_rotation_and_handoff_while_delivering(stages: Stages) -> None:
-    """The journal changes its file and hands over; a live and a late reader miss nothing."""
-    stage = stages(ister_handoff_bytes=1 << 20, ister_handoff_ms=50, ister_cache_bytes=1 << 20)
+def test_rotation_recycling_and_handoff_while_delivering(stages: Stages) -> None:
+    """A live and a late reader miss nothing while files change, go to the bucket and come back.
+
+    A recycled file keeps its handle and gets a new sequence; so one handle that was written
+    under two sequences is a journal file that was taken from the pool again."""
+    stage = stages(kind=SmallFiles)
     live = stage.reader()
-    for _ in range(14):
-        stage.publish(10, 90_000)
-    stage.until(lambda core: core.log.journal.file.sequence > 1)
+    sequences: dict[File, set[int]] = {}
+
+    def lives_of_files(core: Core) -> list[int]:
+        now = core.log.journal.file
+        sequences.setdefault(now.file, set()).add(now.sequence)
+        return sorted(len(each) for each in sequences.values())
+
+    pause = threading.Event()
+    for _ in range(PUBLISHES_MAX):
+        stage.publish(10, 30_000)
+        if stage.broker.call(lives_of_files)[-1] > 1:
+            break
+        pause.wait(0.05)  # handing over needs its time; this bounds what is kept meanwhile
+    else:
+        raise AssertionError("no journal file was ever taken again")
+    assert live.until(stage.head - 1)
+    for _ in range(3):  # into the file that was taken again
+        stage.publish(10, 30_000)
+    assert len(sequences) > 1  # rotation
+    partition = (stage.topic_id, 0)
+    tiered = stage.broker.call(lambda core: core.log.partitions[partition].tiered_end)
+    assert tiered > 0  # handoff
     complete(stage, live)
     stage.broker.faults.evict_cache()
     complete(stage, stage.reader(offset=0))
+    assert stage.count("offset_gaps") == 0
+    assert stage.broker.errors == []
 
 
 @pytest.mark.fault

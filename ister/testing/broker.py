@@ -20,6 +20,7 @@ from ister.testing.faults import Faults
 from ister.testing.life import Life
 from ister.testing.machine import machine_for
 from ister.wal.memory_image import Survival, Survivors
+from ister.wal.settings import LogSettings
 
 T = TypeVar("T")
 HOST = "127.0.0.1"
@@ -64,7 +65,7 @@ class Broker:
         settings = self._build_settings()
         self.faults.new_life(self._machine.bucket())
         options = self._machine.options(
-            self.faults.files, self.faults.bucket, log_settings(settings)
+            self.faults.files, self.faults.bucket, self._log_settings(settings)
         )
         self._life = Life(options, settings, self.faults.install)
         self._port = self._life.core.listeners[0].bind.port
@@ -158,6 +159,10 @@ class Broker:
         if self._life is None:
             raise BrokerError("the broker is not running")
         return self._life
+
+    def _log_settings(self, settings: BrokerSettings) -> LogSettings:
+        """What the log acts on; another class may make its files smaller."""
+        return log_settings(settings)
 
     def _build_settings(self) -> BrokerSettings:
         http = OFF if self._http_port is None else f"{HOST}:{self._http_port}"
