@@ -18,7 +18,7 @@ NO_COMPOSE = "Docker Compose is not on this machine"
 NO_SYSTEMD = "systemd-analyze is not on this machine"
 
 FIXED = frozenset({NO_KCAT, NO_COMPOSE, NO_SYSTEMD, "LD_PRELOAD and /proc"})
-BEGINNINGS = ("no promtool here: ", "no Chromium with its driver here: ")
+BEGINNINGS = ("no promtool here: ", "no Prometheus here: ", "no Chromium with its driver here: ")
 
 
 def allowed(reason: str) -> bool:

@@ -50,4 +50,5 @@ def test_only_listed_reasons(tmp_path, monkeypatch, ci, expected):
 def test_reasons():
     assert skips.allowed(f"Skipped: {skips.NO_KCAT}")
     assert skips.allowed("no promtool here: it is not in the archive")
+    assert skips.allowed("no Prometheus here: it is not in the archive")
     assert not skips.allowed("no time")

@@ -15,7 +15,7 @@ from compat_tests.tools.go_clients import go_client
 from compat_tests.tools.java import java
 from compat_tests.tools.kafka import kafka_class_path
 from compat_tests.tools.node_clients import node, node_packages
-from compat_tests.tools.promtool import promtool
+from compat_tests.tools.prometheus import prometheus, promtool
 
 __all__ = [
     "ToolMissing",
@@ -27,5 +27,6 @@ __all__ = [
     "kafka_class_path",
     "node",
     "node_packages",
+    "prometheus",
     "promtool",
 ]

@@ -1,4 +1,4 @@
-"""promtool, which checks and tests Prometheus rules: the machine's own, else from Debian's package.
+"""Prometheus and promtool: the machine's own, else out of Debian's package.
 
 The package is downloaded and unpacked into the cache, never installed: that needs no root
 and starts no service. Where neither is possible the caller hears why.
@@ -11,18 +11,27 @@ from pathlib import Path
 from compat_tests.tools import cache
 
 PACKAGE = "prometheus"
-NAME = "bin/promtool-debian"
+NAME = "prometheus-debian"
+
+
+def prometheus() -> Path:
+    """The server; ToolMissing where it cannot be had."""
+    return _program("prometheus")
 
 
 def promtool() -> Path:
-    """The program; ToolMissing where it cannot be had."""
-    found = cache.on_path("promtool")
-    return Path(found) if found else cache.obtain(NAME, _unpack)
+    """What checks and tests its rules; ToolMissing where it cannot be had."""
+    return _program("promtool")
+
+
+def _program(name: str) -> Path:
+    found = cache.on_path(name)
+    return Path(found) if found else cache.obtain(NAME, _unpack) / "usr" / "bin" / name
 
 
 def _unpack(path: Path) -> None:
     if not cache.on_path("apt-get") or not cache.on_path("dpkg-deb"):
-        raise cache.ToolMissing("promtool is not on this machine, and neither is apt-get")
+        raise cache.ToolMissing("Prometheus is not on this machine, and neither is apt-get")
     folder = path.parent
     try:
         _download(folder)
@@ -30,8 +39,7 @@ def _unpack(path: Path) -> None:
         _update(folder)
         _download(folder, *_own_lists(folder))
     package = next(folder.glob(f"{PACKAGE}_*.deb"))
-    cache.run(["dpkg-deb", "-x", str(package), str(folder / "unpacked")])
-    (folder / "unpacked" / "usr" / "bin" / "promtool").rename(path)
+    cache.run(["dpkg-deb", "-x", str(package), str(path)])
 
 
 def _download(folder: Path, *options: str) -> None:
