@@ -37,9 +37,10 @@ class CachedRun:
         self.next_offset = 0
 
     def add(self, base: int, next_offset: int, buffer: Buffer) -> None:
-        assert not self.bases or base == self.next_offset  # offsets are dense while a run lasts
-        self.bases.append(base)
-        self.ends.append((self.ends[-1] if self.ends else self.ends_before) + len(buffer))
+        bases, ends = self.bases, self.ends
+        assert not bases or base == self.next_offset  # offsets are dense while a run lasts
+        bases.append(base)
+        ends.append((ends[-1] if ends else self.ends_before) + len(buffer))
         self.buffers.append(buffer)
         self.next_offset = next_offset
 

@@ -46,22 +46,18 @@ _JOIN_BELOW = 8192  # buffers smaller than this on average are copied together b
 
 
 class Group:
-    """What one commit carries: parallel lists, one element a batch, in the order of arrival."""
+    """What one commit carries: two parallel lists, one element a batch, in the order of arrival."""
 
     __slots__ = (
-        "bases",
         "buffers",
         "commit",
-        "directory",
         "durable_waiters",
+        "entries",
         "file",
         "flags",
-        "next_offsets",
-        "partitions",
         "position",
         "room",
         "size",
-        "timestamps",
         "written_waiters",
     )
 
@@ -72,12 +68,9 @@ class Group:
         self.size = FRAME_HEADER_SIZE  # of the frame so far
         self.commit = 0
         self.flags = 0
-        self.directory: list[bytes] = []
         self.buffers: list[Buffer] = []
-        self.partitions: list[Partition] = []
-        self.bases: list[int] = []
-        self.next_offsets: list[int] = []
-        self.timestamps: list[int] = []
+        # Of each buffer: partition, first offset, offset behind the last, largest timestamp.
+        self.entries: list[tuple[Partition, int, int, int]] = []
         self.written_waiters: list[Waiter] = []
         self.durable_waiters: list[Waiter] = []
 
@@ -90,22 +83,27 @@ class Group:
         timestamp: int,
         producer: bool,
     ) -> None:
-        size = len(buffer)
-        self.directory.append(
-            ENTRY.pack(partition.topic_id, partition.index, base, count, size, timestamp)
-        )
         self.buffers.append(buffer)
-        self.partitions.append(partition)
-        self.bases.append(base)
-        self.next_offsets.append(base + count)
-        self.timestamps.append(timestamp)
-        self.size += ENTRY_SIZE + size
+        self.entries.append((partition, base, base + count, timestamp))
+        self.size += ENTRY_SIZE + len(buffer)
         if producer:
             self.flags |= FLAG_PRODUCERS
 
     def add_log_start(self, partition: Partition, log_start: int) -> None:
         """No batch: the log start of the partition moves when this commit is durable."""
         self.add(partition, log_start, 0, b"", -1, False)
+
+    def directory(self) -> bytes:
+        """What the frame says of its batches."""
+        pack = ENTRY.pack
+        return b"".join(
+            [
+                pack(each.topic_id, each.index, base, behind - base, len(buffer), timestamp)
+                for (each, base, behind, timestamp), buffer in zip(
+                    self.entries, self.buffers, strict=True
+                )
+            ]
+        )
 
 
 class Journal:
@@ -296,7 +294,7 @@ class Journal:
             group.commit,
             group.position,
             group.flags,
-            b"".join(group.directory),
+            group.directory(),
             body,
         )
         buffers.append(TERMINATOR)

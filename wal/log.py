@@ -39,6 +39,7 @@ from ister.wal.reader import CACHE, LIVE, Chunk
 from ister.wal.rings import Rings
 from ister.wal.settings import LogSettings, TopicSettings
 from ister.wal.sidecar import Key
+from ister.wal.tail import TailIndex
 
 Listener = Callable[[list[Partition]], None]
 
@@ -51,6 +52,11 @@ class Moment(IntEnum):
     APPENDED = 0  # in memory
     WRITTEN = 1  # in the file
     DURABLE = 2  # synced
+
+
+# As every append asks for them: members of an enum are looked up, and so are constructors.
+_DURABLE, _WRITTEN = Moment.DURABLE, Moment.WRITTEN
+_new = tuple.__new__
 
 
 class Appended(NamedTuple):
@@ -146,8 +152,12 @@ class Log:
         if partition.removed:
             raise UnknownPartition("the topic was deleted")
         now_ms = self.clock.wall_ms()
-        if not settings.log_append_time:
-            self._check_time(header.max_timestamp, settings, now_ms)
+        timestamp = header.max_timestamp
+        if not settings.log_append_time and (
+            timestamp > now_ms + settings.timestamp_after_max_ms
+            or timestamp < now_ms - settings.timestamp_before_max_ms
+        ):
+            self._check_time(timestamp, settings, now_ms)
         producer_id = header.producer_id
         if producer_id >= 0:
             duplicate = self._check_producer(partition, header)
@@ -158,11 +168,12 @@ class Log:
         group = self.journal.reserve(len(data))
         base = partition.log_end
         count = header.count
-        append_time_ms = now_ms if settings.log_append_time else None
-        if type(data) is memoryview and len(data) * 2 < weight_of(data):
+        append_time_ms = None
+        if settings.log_append_time:
+            append_time_ms = timestamp = now_ms
+        if type(data) is memoryview and not data.readonly and len(data) * 2 < weight_of(data):
             data = bytes(data)  # else a small batch would pin a large frame in the cache
         buffer = batch.stamp(data, base, partition.epochs[-1][0], append_time_ms)
-        timestamp = header.max_timestamp if append_time_ms is None else append_time_ms
         group.add(partition, base, count, buffer, timestamp, producer_id >= 0)
         partition.log_end = base + count
         if producer_id >= 0:
@@ -177,15 +188,14 @@ class Log:
                 durable_end=partition.high_watermark,
                 append_time_ms=-1 if append_time_ms is None else append_time_ms,
             )
-        if moment is Moment.DURABLE:
+        if moment is _DURABLE:
             group.durable_waiters.append(done)
-        elif moment is Moment.WRITTEN:
+        elif moment is _WRITTEN:
             group.written_waiters.append(done)
         else:
             done(None)
-        return Appended(
-            base, base + count - 1, -1 if append_time_ms is None else append_time_ms, False
-        )
+        stamped = -1 if append_time_ms is None else append_time_ms
+        return _new(Appended, (base, base + count - 1, stamped, False))
 
     def _check_time(self, timestamp: int, settings: TopicSettings, now_ms: int) -> None:
         if timestamp > now_ms + settings.timestamp_after_max_ms:
@@ -249,13 +259,9 @@ class Log:
         moved: dict[Partition, None] = {}
         runs = []
         weight = 0
-        for partition, base, next_offset, timestamp, buffer in zip(
-            group.partitions,
-            group.bases,
-            group.next_offsets,
-            group.timestamps,
-            group.buffers,
-            strict=True,
+        previous: Partition | None = None
+        for (partition, base, next_offset, timestamp), buffer in zip(
+            group.entries, group.buffers, strict=True
         ):
             size = len(buffer)
             if not partition.removed:
@@ -263,15 +269,14 @@ class Log:
                     partition.log_start = max(partition.log_start, base)
                     moved[partition] = None
                     continue
-                if partition not in moved:
-                    partition.live_from = partition.high_watermark
-                    moved[partition] = None
-                tail = partition.open_tail
-                if tail is None:
-                    tail = partition.entered_file(sequence, base)
-                    self._in_open_file.append(partition)
+                if partition is not previous:  # a busy one has many batches in a row
+                    previous = partition
+                    if partition not in moved:
+                        partition.live_from = partition.high_watermark
+                        moved[partition] = None
+                    tail = self._open_tail(partition, sequence, base)
+                    run = cached_run(partition)
                 tail.add(base, next_offset, position, size, timestamp)
-                run = cached_run(partition)
                 run.add(base, next_offset, buffer)
                 runs.append(run)
                 weight += size if type(buffer) is bytes else weight_of(buffer)
@@ -280,6 +285,13 @@ class Log:
         if runs:
             self.cache.add_commit(runs, weight)
         self.listener(list(moved))
+
+    def _open_tail(self, partition: Partition, sequence: int, base: int) -> TailIndex:
+        tail = partition.open_tail
+        if tail is None:
+            tail = partition.entered_file(sequence, base)
+            self._in_open_file.append(partition)
+        return tail
 
     # -- read ------------------------------------------------------------------------
 
