@@ -15,6 +15,8 @@ refused for good. The current leader (10) is never told: there is one node.
 
 from __future__ import annotations
 
+from functools import partial
+
 from ister.gateway.errors import code_of, words_of
 from ister.gateway.handlers.api import Api, Call
 from ister.gateway.protocol import produce as codec
@@ -73,7 +75,17 @@ def handle(call: Call, request: ProduceRequest) -> None:
         )
     elif len(topics) == 1 and len(topics[0][1]) == 1:
         topic, ((index, data),) = topics[0]
-        _One(call, topic, index).append(data, acks)
+        partition = _find(call, topic, index)
+        if partition is None:
+            code = _unknown(call, topic)
+            call.send((write_one(call.version, topic, index, code, -1, -1, -1),), code)
+            return
+        one, batch = _One(call, topic, partition), data or _EMPTY
+        moment = _moment(call, partition, acks)
+        if partition.settings.compact:
+            _when_keyed(call, partition, batch, partial(one.append, batch, moment))
+        else:
+            one.append(batch, moment)
     else:
         _Many(call, topics).append(acks)
 
@@ -190,39 +202,21 @@ def _ignore(_: LogError | None) -> None:
 class _One:
     """The usual request: one batch."""
 
-    __slots__ = ("_appended", "_call", "_early", "_index", "_partition", "_topic")
+    __slots__ = ("_appended", "_call", "_early", "_partition", "_topic")
 
-    def __init__(self, call: Call, topic: Topic, index: int) -> None:
+    def __init__(self, call: Call, topic: Topic, partition: Partition) -> None:
         self._call = call
         self._topic = topic
-        self._index = index
-        self._partition: Partition | None = None
+        self._partition = partition
         self._appended: Appended | None = None
         self._early = False
 
-    def append(self, data: memoryview | None, acks: int) -> None:
-        call = self._call
-        partition = self._partition = _find(call, self._topic, self._index)
-        if partition is None:
-            code = _unknown(call, self._topic)
-            body = write_one(call.version, self._topic, self._index, code, -1, -1, -1)
-            call.send((body,), code)
-            return
-        batch = data or _EMPTY
-        moment = Moment.WRITTEN if acks == 1 else _moment(call, partition, acks)
-        if partition.settings.compact:
-            _when_keyed(call, partition, batch, lambda error: self._append(batch, moment, error))
-        else:
-            self._append(batch, moment, None)
-
-    def _append(self, data: Buffer, moment: Moment, error: LogError | None) -> None:
-        if error is not None:
+    def append(self, data: Buffer, moment: Moment, error: LogError | None = None) -> None:
+        if error is not None:  # what was looked at first is not as it must be
             self._refuse(error, data)
             return
-        partition = self._partition
-        assert partition is not None
         try:
-            self._appended = _append(self._call, partition, data, moment, self._done)
+            self._appended = _append(self._call, self._partition, data, moment, self._done)
         except LogError as refusal:
             self._refuse(refusal, data)
             return
@@ -236,11 +230,10 @@ class _One:
         elif appended is None:  # told before `append` has returned: it was there already
             self._early = True
         else:
-            assert partition is not None
             body = write_one(
                 call.version,
                 self._topic,
-                self._index,
+                partition.index,
                 0,
                 appended.base_offset,
                 appended.append_time_ms,
@@ -249,7 +242,7 @@ class _One:
             call.send((body,))
 
     def _refuse(self, error: LogError, data: Buffer = _EMPTY) -> None:
-        result = _refusal(self._index, error, self._partition, data)
+        result = _refusal(error, self._partition, data)
         body = write_response(self._call.version, [(self._topic, [result])])
         self._call.send((body,), result.error_code)
 
@@ -293,7 +286,7 @@ class _Many:
 
         def done(error: LogError | None) -> None:
             if error is not None:
-                results[place] = _refusal(index, error, known, batch)
+                results[place] = _refusal(error, known, batch)
             self._settled()
 
         def keyed(error: LogError | None) -> None:
@@ -332,11 +325,9 @@ class _Many:
 _BARE = (BatchTooLarge, CorruptBatch, StorageError)
 
 
-def _refusal(
-    index: int, error: LogError, partition: Partition | None, data: Buffer
-) -> PartitionResult:
+def _refusal(error: LogError, partition: Partition, data: Buffer) -> PartitionResult:
     """As Kafka has it: what it sees before the log is reached tells less than what the log says."""
-    code, words = code_of(error), words_of(error)
+    index, code, words = partition.index, code_of(error), words_of(error)
     if isinstance(error, InvalidBatch | CorruptBatch):
         if not _is_one_batch(data):
             return PartitionResult(index, int(ErrorCode.INVALID_RECORD), error_message=words)
@@ -349,7 +340,7 @@ def _refusal(
     return PartitionResult(
         index,
         int(code),
-        log_start_offset=partition.log_start if partition is not None else -1,
+        log_start_offset=partition.log_start,
         record_errors=[(each, words) for each in records],
         error_message=words,
     )

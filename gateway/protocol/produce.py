@@ -48,6 +48,13 @@ _THROTTLE_TAGS: Final = Struct(">ib")
 # Everything behind the topic of an answer with one partition, flexible: number of partitions,
 # the partition, no record errors, no message, three empty tag buffers around the throttle time.
 _ONE_FLEXIBLE: Final = Struct(">bihqqqBBBBib")
+# Of a request that is as most are: no transactional id, acks, time-out, number of topics, size
+# of the name; behind the name number of partitions, partition, size of the batch in two bytes;
+# behind the batch the tags of partition, topic and request.
+_USUAL_HEAD: Final = Struct(">BhiBB")
+_USUAL_HEAD_SIZE: Final = _USUAL_HEAD.size
+_USUAL_PARTITION: Final = Struct(">BiBB")
+_NO_TAGS: Final = memoryview(b"\0\0\0")
 _new = tuple.__new__
 
 
@@ -78,16 +85,38 @@ class PartitionResult(NamedTuple):
 def read_request(body: memoryview, version: int, items_max: int = ITEMS_MAX) -> ProduceRequest:
     """The request that fills `body` exactly, or `ProtocolError`."""
     try:
-        if version >= 9:
-            return _read_flexible(body, version, items_max)
-        return _read_plain(body, items_max)
+        if version < 9:
+            return _read_plain(body, items_max)
+        if version < 13 and items_max >= 2 and (usual := _read_usual(body)) is not None:
+            return usual
+        return _read_flexible(body, version, items_max)
     except (error, IndexError, ValueError) as problem:
         raise ProtocolError(f"Produce version {version}: {problem}") from None
 
 
+def _read_usual(body: memoryview) -> ProduceRequest | None:
+    """One batch of up to 16 KB for one topic by name, no transaction, no tags; None: it is not so.
+
+    Most requests of most producers. What is wrong with one is found out by `_read_flexible`.
+    """
+    transactional, acks, timeout_ms, topics, name_size = _USUAL_HEAD.unpack_from(body)
+    name_end = _USUAL_HEAD_SIZE + name_size - 1
+    if transactional or topics != 2 or not 0 < name_size < 0x80 or len(body) < name_end + 7:
+        return None
+    partitions, index, low, high = _USUAL_PARTITION.unpack_from(body, name_end)
+    stop = name_end + 6 + (low & 0x7F | high << 7)
+    if partitions != 2 or low < 0x80 or not 0 < high < 0x80 or body[stop:] != _NO_TAGS:
+        return None
+    topic = str(body[_USUAL_HEAD_SIZE:name_end], "utf-8")
+    return _new(
+        ProduceRequest,
+        (None, acks, timeout_ms, [(topic, [(index, body[name_end + 7 : stop])])]),
+    )
+
+
 def _read_flexible(body: memoryview, version: int, items_left: int) -> ProduceRequest:
-    # Every request of every producer comes through here: what is usual is written out in
-    # place (one-byte lengths, no tags), what is rare calls a function.
+    # Every large request comes through here: what is usual is written out in place
+    # (one-byte lengths, no tags), what is rare calls a function.
     end = len(body)
     transactional_id = None
     position = 1

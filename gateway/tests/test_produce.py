@@ -101,6 +101,21 @@ def test_arbitrary_and_damaged_bytes(version: int, data: Any) -> None:
         produce.read_request(memoryview(raw), version)
 
 
+def test_the_usual_request_is_read_as_any_other() -> None:
+    """The short way takes nothing that the long way refuses, and reads the same."""
+    whole = encode(9, ONE)
+    assert produce._read_usual(memoryview(whole)) is not None
+    for position in range(len(whole)):
+        for value in (0, 1, 2, 3, 0x7F, 0x80, 0x81, 0xFF):
+            damaged = bytearray(whole)
+            damaged[position] = value
+            body = memoryview(damaged)
+            found = None
+            with contextlib.suppress(ValueError):  # a name that is no text
+                found = produce._read_usual(body)
+            assert found is None or found == produce._read_flexible(body, 9, 2)
+
+
 def test_lying_counts_and_lengths() -> None:
     """2^32 topics, 2^31 partitions or bytes take no memory: they are refused."""
     head = b"\0" + struct.pack(">hi", -1, 1000)
