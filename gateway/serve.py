@@ -24,6 +24,7 @@ from ister.gateway.listeners import Address
 from ister.gateway.runtime import raise_file_limit, tune
 from ister.gateway.settings import BadSettings, BrokerSettings, Given, build, gather, log_settings
 from ister.wal.recovery import Report
+from ister.wal.tier.object_store import StoreUnavailable
 
 if TYPE_CHECKING:
     from ister.gateway.http.server import HttpServer
@@ -62,7 +63,11 @@ def run(arguments: Arguments) -> int:
         bucket_url=arguments.bucket,
         log=log_settings(settings, continue_past_damage=arguments.continue_past_damage),
     )
-    return asyncio.run(_serve(options, settings))
+    try:
+        return asyncio.run(_serve(options, settings))
+    except StoreUnavailable as error:  # opening only: no credentials, say; later it may be away
+        say(str(error))
+        return BAD_SETTINGS
 
 
 def read_settings(arguments: Arguments) -> BrokerSettings:

@@ -37,6 +37,9 @@ def guard(command: Callable[[], int]) -> int:
     except FileNotFoundError as error:
         say(f"there is no {error.filename}")
         return BAD_SETTINGS
+    except (NotADirectoryError, FileExistsError, PermissionError) as error:
+        say(f"{error.filename}: {error.strerror}")
+        return BAD_SETTINGS
     except BadStoreUrl as error:
         say(str(error))
         return BAD_SETTINGS

@@ -215,6 +215,26 @@ def test_a_bad_bucket_address_is_a_bad_setting(data: Path) -> None:
     assert Serve(data, "--bucket", "ftp://nowhere").end()[0] == 2
 
 
+def test_a_bucket_without_credentials_is_a_bad_setting(data: Path, tmp_path: Path) -> None:
+    """Exit 2 with words, no traceback."""
+    nowhere = {"GOOGLE_APPLICATION_CREDENTIALS": str(tmp_path / "nothing.json")}
+    serve = Serve(data, "--bucket", "gs://nobody/prefix", environment={**os.environ, **nowhere})
+    code, words = serve.end()
+    assert code == 2
+    assert "credentials" in words
+    assert "Traceback" not in words
+
+
+def test_a_data_directory_that_is_a_file_is_a_bad_setting(tmp_path: Path) -> None:
+    """Exit 2 with words, no traceback."""
+    file = tmp_path / "notes.txt"
+    file.write_text("not a directory")
+    code, words = Serve(file).end()
+    assert code == 2
+    assert f"{file}/LOCK: Not a directory" in words
+    assert "Traceback" not in words
+
+
 def test_log_verify_works_beside_a_running_broker(data: Path) -> None:
     """It never writes and takes no lock."""
     serve = Serve(data)

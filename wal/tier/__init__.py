@@ -19,7 +19,7 @@ FORMS = "file:///path, gs://bucket/prefix or memory://"
 
 
 class BadStoreUrl(ValueError):
-    """Not the address of a bucket. The message says what is wrong with it."""
+    """Not the address of a bucket that can be opened here. The message says why not."""
 
 
 def open_store(url: str, fs: FileSystem | None = None) -> ObjectStore:
@@ -65,7 +65,12 @@ def _open_gcs(url: str, bucket: str, prefix: str) -> ObjectStore:
             raise _bad(url, str(error)) from error
     from ister.wal.tier.gcs import GcsStore
 
-    return GcsStore(bucket, prefix)
+    try:
+        return GcsStore(bucket, prefix)
+    except ModuleNotFoundError as error:
+        raise BadStoreUrl(
+            f"{url} needs the extra gcs (pip install 'ister[gcs]', in a checkout '.[gcs]'): {error}"
+        ) from error
 
 
 def _open_memory(url: str, name: str, path: str) -> ObjectStore:

@@ -70,3 +70,13 @@ def test_no_cloud_library_without_need() -> None:
         "sys.exit(any(name.startswith('google.cloud') for name in sys.modules))"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_bucket_whose_library_is_not_installed_names_the_extra(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A plain install has no cloud library; that is said with what to install."""
+    monkeypatch.setitem(sys.modules, "google", None)
+    monkeypatch.setitem(sys.modules, "google.cloud.storage.retry", None)
+    with pytest.raises(BadStoreUrl, match=r"pip install 'ister\[gcs\]'"):
+        open_store("gs://bucket/prefix")
