@@ -26,6 +26,7 @@ from ister.wal.settings import LogSettings, MiB
 ENVIRONMENT_PREFIX = "ISTER_"
 _INT32_MAX = 2**31 - 1
 _INT64_MAX = 2**63 - 1
+_CLOSE_MIN = 0.8  # of 1: names less alike than this are not offered for one that is unknown
 _TRUE, _FALSE = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
 
 
@@ -199,7 +200,7 @@ def build(given: Mapping[str, Given]) -> BrokerSettings:
     for name, (text, origin) in given.items():
         known = BY_NAME.get(name)
         if known is None:
-            problems.append(f"{name} ({origin}): there is no such setting")
+            problems.append(f"{name} ({origin}): there is no such setting{_meant(name)}")
             continue
         try:
             values[known.name] = _parse(text, known.default, known.metadata)
@@ -210,6 +211,14 @@ def build(given: Mapping[str, Given]) -> BrokerSettings:
     if problems:
         raise BadSettings(problems)
     return settings
+
+
+def _meant(name: str) -> str:
+    """Names of settings that look like this one, if any do."""
+    import difflib  # only when something is wrong: it takes a while to load
+
+    close = difflib.get_close_matches(name, BY_NAME, n=1, cutoff=_CLOSE_MIN)
+    return f"; is {close[0]} meant?" if close else ""
 
 
 def _together(settings: BrokerSettings) -> list[str]:
@@ -273,6 +282,8 @@ def _parse(text: str, default: Any, limits: Mapping[str, Any]) -> Any:
         except ValueError:
             raise ValueError("a whole number is wanted") from None
         if not limits["low"] <= value <= limits["high"]:
+            if limits["high"] == _INT64_MAX:  # as good as no limit
+                raise ValueError(f"at least {limits['low']} is wanted")
             raise ValueError(f"between {limits['low']} and {limits['high']} is wanted")
         return value
     allowed = limits["allowed"]

@@ -42,4 +42,11 @@ def config(
         origin = given[name].origin if name in given else DEFAULT
         if not changed or origin != DEFAULT:
             rows.append({"name": name, "value": value, "origin": origin})
+    if not as_json:  # as a settings file wants it, not as yes and no
+        for row in rows:
+            row["value"] = _toml(row["value"])
     show(rows, ("name", "value", "origin"), as_json)
+
+
+def _toml(value: object) -> object:
+    return str(value).lower() if isinstance(value, bool) else value

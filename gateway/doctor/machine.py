@@ -40,12 +40,16 @@ def check_ports(settings: BrokerSettings) -> Iterator[Finding]:
     http = settings.parsed_http()
     if http is not None:
         wanted.append(("http", http))
+    brokers: set[str] = set()  # who serves Kafka here; the HTTP port is theirs too as a rule
     for what, address in wanted:
         owner = port_owner(address.port) if address.port else None
         if owner is None:
             yield fine("port", f"--{what} {address}: the port is free")
         elif what == "listen" and speaks_kafka(_reachable(address)):
+            brokers.add(owner)
             yield fine("port", f"--{what} {address}: a broker is there, {owner}")
+        elif what == "http" and owner in brokers:
+            yield fine("port", f"--{what} {address}: the same broker is there")
         elif what == "http":
             yield warning("port", f"--{what} {address}: {owner} has the port")
         else:

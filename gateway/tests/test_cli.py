@@ -77,6 +77,21 @@ def test_config_shows_every_setting_with_its_origin(tmp_path, monkeypatch):
     assert "hush" not in result.stdout
 
 
+def test_config_says_true_and_false_as_the_file_wants_them():
+    """The table's words for yes and no are not TOML's."""
+    result = run("config", "--set", "auto.create.topics.enable=no", "--changed")
+    assert result.stdout.splitlines()[1].split() == ["auto.create.topics.enable", "false", "--set"]
+
+
+def test_config_offers_the_name_that_was_meant():
+    """Of the settings there are, the one most alike; nothing if none is."""
+    result = run("config", "--set", "num.partitons=1", "--set", "flush=1")
+    assert result.stderr.splitlines() == [
+        "ister: num.partitons (--set): there is no such setting; is num.partitions meant?",
+        "ister: flush (--set): there is no such setting",
+    ]
+
+
 def test_config_lists_everything_that_is_wrong():
     """Exit 2, one line each."""
     result = run("config", "--set", "a=1", "--set", "num.partitions=0")

@@ -156,12 +156,23 @@ def test_a_port_that_somebody_else_has(strange_port: int, closed_port: int) -> N
 
 
 def test_a_port_with_a_broker_is_fine(ister: Broker) -> None:
-    """It may be the one."""
+    """It may be the one; and its HTTP port is its own."""
     given = {
         "listeners": Given(ister.bootstrap, "test"),
         "ister.http": Given(ister.bootstrap, "test"),
     }
     found = list(machine.check_ports(build(given)))
+    assert [each.level for each in found] == [FINE, FINE]
+
+
+def test_an_http_port_that_another_process_has_is_a_warning() -> None:
+    """Nobody serves Kafka here, so it is not the broker's own."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        given = {
+            "listeners": Given("127.0.0.1:0", "test"),
+            "ister.http": Given(f"127.0.0.1:{taken.getsockname()[1]}", "test"),
+        }
+        found = list(machine.check_ports(build(given)))
     assert [each.level for each in found] == [FINE, WARNING]
 
 
