@@ -23,6 +23,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple, TypeAlias
 
+import structlog
+
 from ister.dispatch.errors import TooManyCursors
 from ister.metadata.catalog import Catalog
 from ister.metadata.cursors import (
@@ -35,6 +37,8 @@ from ister.metadata.cursors import (
 from ister.metadata.errors import Conflict, StoreOverloaded, UnknownTopic
 from ister.metadata.service import CommitService
 from ister.metadata.store import Store, Transaction
+
+log = structlog.get_logger()
 
 CURSORS_MAX = 2_000_000  # about 1 GB of memory at 500 bytes each
 
@@ -255,6 +259,7 @@ class CursorService:
 
     def _not_confirmed(self, group: str, places: Iterable[Place], error: BaseException) -> None:
         self.write_errors += 1
+        log.error("cursor_write_failed", group=group, error=str(error), kind=type(error).__name__)
         if not isinstance(error, StoreOverloaded):  # that one was not tried
             self._unsure[group].update(places)
 

@@ -68,6 +68,16 @@ class Delivery:
             source=source,
         )
 
+    def unreadable(self, partition: Partition, offset: int, error: Exception) -> None:
+        """No source has what was asked for; the client gets a storage error."""
+        log.error(
+            "read_failed",
+            topic=self._name(partition),
+            partition=partition.index,
+            offset=offset,
+            error=str(error),
+        )
+
     def forget_topic(self, topic_id: bytes) -> None:
         self.counts.forget_topic(topic_id)
 

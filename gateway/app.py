@@ -33,6 +33,7 @@ from ister.wal.snapshot import write_snapshot
 from ister.wal.tier import open_store
 from ister.wal.tier.limits import RateLimited
 from ister.wal.tier.object_store import Missing, ObjectStore, StoreUnavailable
+from ister.wal.tier.owner import read_cluster
 from ister.wal.times import TimeIndex
 from ister.wal.topic_settings import topic_settings
 from ister.wal.topics import Topics
@@ -134,6 +135,8 @@ class Storage:
         )
         self.log.on_failed = self._journal_failed
         self.failed_at: float | None = None
+        self.bucket_lost = ""  # in words, if what was handed over is not where it was
+        self._look_for_bucket()
 
     def _open_log(self) -> OpenLog:
         return open_log(
@@ -161,6 +164,24 @@ class Storage:
             ),
             on_error=self.report,
         )
+
+    def _look_for_bucket(self) -> None:
+        """Whether what was handed over is still there. Nothing waits for it.
+
+        In the lane of handoff, so before its first pass, which would claim an empty bucket."""
+        tiered = sum(each.last_tiered >= 0 for each in self.log.partitions.values())
+        if not tiered:
+            return
+
+        def looked(cluster_id: str | None, error: BaseException | None) -> None:
+            if error is None and cluster_id is None:
+                self.bucket_lost = (
+                    f"{self.bucket.url} is empty, but records of {tiered} partitions were handed "
+                    "over to it and cannot be read: put it back, or start with the right --bucket"
+                )
+                self.report(Contradiction(self.bucket_lost))
+
+        self.driver.submit(lanes.HANDOFF, lambda: read_cluster(self.bucket), looked)
 
     # -- running ---------------------------------------------------------------------
 

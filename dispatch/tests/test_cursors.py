@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+import structlog
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -186,7 +187,9 @@ def test_no_answer_from_the_store_is_looked_into():
     place = Place(bench.topic("t").id, 0)
     bench.store.lose_next_reply()
     bench.commit("g", (place, 5))
-    (failures,) = bench.run()
+    with structlog.testing.capture_logs() as lines:
+        (failures,) = bench.run()
+    assert [(each["event"], each["group"]) for each in lines] == [("cursor_write_failed", "g")]
     assert isinstance(failures[place.topic_id], StoreUnavailable)  # type: ignore[index]
     assert bench.cursors.write_errors == 1
     assert bench.cursors.has("g")

@@ -266,6 +266,8 @@ class _Fetch(ParkedRead):
                         error = StorageError(f"offset {gap.expected} is nowhere to be read")
             if error is not None:
                 place.error = int(code_of(error))
+                if isinstance(error, StorageError):
+                    context.delivery.unreadable(partition, asked.fetch_offset, error)
             else:
                 place.chunk = chunk
             self._cold_done()

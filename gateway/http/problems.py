@@ -61,6 +61,8 @@ def _warnings(core: Broker) -> list[Problem]:
     elif free < total * _DISK_LOW_SHARE:
         words = f"the disk is nearly full: {free / 1e9:.1f} of {total / 1e9:.1f} GB are free"
         found.append(Problem(WARNING, words))
+    if storage.bucket_lost:
+        found.append(Problem(WARNING, storage.bucket_lost))
     if storage.handoff.fenced is not None:
         words = f"the bucket belongs to another run of this broker: {storage.handoff.fenced}"
         found.append(Problem(WARNING, words))

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
+import structlog
 
 from ister.gateway.broker import Broker as Core
 from ister.gateway.handlers import fetch
@@ -23,6 +24,7 @@ from ister.gateway.protocol.messages import incremental_alter_configs as alter
 from ister.gateway.settings import BrokerSettings
 from ister.gateway.tests.wire_kit import FetchAnswer, Part, Wire
 from ister.testing import Broker
+from ister.wal.errors import StorageError
 from ister.wal.fs import File
 from ister.wal.settings import LogSettings
 from ister.wal.tests.batches import make_batch
@@ -466,6 +468,28 @@ def test_a_gap_is_never_delivered_past(stages: Stages) -> None:
     reader = stage.reader(offset=0)
     complete(stage, reader)
     assert stage.count("offset_gaps") >= 1
+
+
+@pytest.mark.fault
+@only_with_notifier
+def test_what_no_source_has_is_logged(stages: Stages) -> None:
+    """The client gets a number; who runs the broker finds place and reason in the log."""
+    stage = stages()
+    stage.publish(5)
+
+    def break_reads(core: Core) -> None:
+        core.storage.reader.read = (  # type: ignore[method-assign]
+            lambda *call: call[-1](None, StorageError("nothing there"))
+        )
+
+    stage.broker.call(break_reads)
+    stage.broker.faults.evict_cache()
+    with structlog.testing.capture_logs() as lines, Wire(stage.broker.port, 90) as wire:
+        got = wire.fetch([("t", [Part(0)])], max_wait_ms=100).partitions["t", 0]
+    assert got.error == ErrorCode.KAFKA_STORAGE_ERROR
+    (line,) = [each for each in lines if each["event"] == "read_failed"]
+    assert (line["topic"], line["partition"], line["offset"]) == ("t", 0, 0)
+    assert line["error"] == "nothing there"
 
 
 @pytest.mark.fault

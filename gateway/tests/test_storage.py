@@ -13,6 +13,7 @@ import pytest
 
 from ister.gateway.app import Options, Storage
 from ister.metadata.catalog import Topic
+from ister.wal import driver as lanes
 from ister.wal.batch import walk
 from ister.wal.errors import Contradiction, LogError, StorageFull
 from ister.wal.log import Moment
@@ -178,6 +179,41 @@ def test_a_first_start_needs_the_bucket_and_no_other_does(tmp_path: Path) -> Non
     bucket.down()
     asyncio.run(open_and_close())
     assert errors == []
+
+
+def test_a_bucket_that_is_gone_is_told_at_the_start(tmp_path: Path) -> None:
+    """Records were handed over to it: nobody should find out by reading. Being away is no loss."""
+    errors: list[BaseException] = []
+
+    async def first() -> None:
+        bucket = FaultyStore(MemoryStore(), random.Random(1))
+        options = Options(data=str(tmp_path / "data"), log=SETTINGS, bucket=bucket)
+        storage = Storage(options, errors.append)
+        partition = storage.log.partition((await create(storage, "t")).id, 0)
+        await append(storage, partition, b"x")
+        async with asyncio.timeout(30):
+            while partition.last_tiered < 0:
+                storage.tick()
+                await asyncio.sleep(0.01)
+        await storage.close()
+
+    async def again(down: bool) -> str:
+        bucket = FaultyStore(MemoryStore(), random.Random(1))
+        if down:
+            bucket.down()
+        options = Options(data=str(tmp_path / "data"), log=SETTINGS, bucket=bucket)
+        storage = Storage(options, errors.append)
+        looked = asyncio.get_running_loop().create_future()
+        storage.driver.submit(lanes.HANDOFF, lambda: None, lambda *_: looked.set_result(None))
+        await looked
+        await storage.close()
+        return storage.bucket_lost
+
+    asyncio.run(first())
+    assert asyncio.run(again(down=True)) == ""
+    assert errors == []
+    assert "records of 1 partitions were handed over" in asyncio.run(again(down=False))
+    assert [type(each) for each in errors] == [Contradiction]
 
 
 def test_a_bucket_that_hangs_holds_up_nobody(tmp_path: Path) -> None:
