@@ -62,8 +62,10 @@ def parked(partitions: int) -> float:
     return share_of_a_core(bench)
 
 
-def subscribed(partitions: int, moving: bool) -> float:
-    bench = Bench()
+def subscribed(partitions: int, *, moving: bool, parked: bool = False) -> float:
+    """With `parked` each has a reader that waits, that the notifier wakes when heads move, and
+    that commits: the most that there is to compare."""
+    bench = Bench(parked_max=SUBSCRIPTIONS)
     rng = random.Random(1)
     store = MemoryStore()
     catalog = Catalog.open(store, rng)
@@ -77,9 +79,13 @@ def subscribed(partitions: int, moving: bool) -> float:
     }
     for partition in here.values():
         append(partition, 100)
-    for number in range(SUBSCRIPTIONS):
-        place = Place(topic.id, number % partitions)
-        cursors._set(f"g{number // partitions}", place, Cursor(offset=number % 100))
+
+    def commit(offset: int) -> None:
+        for number in range(SUBSCRIPTIONS):
+            place = Place(topic.id, number % partitions)
+            cursors._set(f"g{number // partitions}", place, Cursor(offset=offset + number % 100))
+
+    commit(0)
     attribution, events = Attribution(), Events(bench.clock)
     subscriptions = Subscriptions(
         cursors,
@@ -96,10 +102,18 @@ def subscribed(partitions: int, moving: bool) -> float:
     heartbeat = Heartbeat(bench.parked, bench.clock, bench.timer, subscriptions.compare)
     subscriptions.begin(heartbeat)
     assert len(subscriptions) == SUBSCRIPTIONS
+    if parked:
+        places = list(here.values())
+        for number in range(SUBSCRIPTIONS):
+            bench.park(places[number % partitions], min_records=1_000_000, wait_s=1e6)
+        assert bench.parked.count == SUBSCRIPTIONS
 
     def move() -> None:
         for partition in here.values():
             append(partition)
+        if parked:
+            bench.parked.wake(here.values())
+            commit(next(iter(here.values())).high_watermark - 100)
 
     return share_of_a_core(bench, move if moving else None)
 
@@ -129,11 +143,13 @@ def main() -> None:
             f"{INTERVAL_S * 1000:.0f} ms: {parked(partitions):.2f} % of a core (goal below 1)"
         )
     for partitions in (100, SUBSCRIPTIONS):
-        for moving in (False, True):
+        for moving, waiting in ((False, False), (True, False), (True, True)):
+            share = subscribed(partitions, moving=moving, parked=waiting)
             print(
                 f"{SUBSCRIPTIONS} subscriptions on {partitions} partitions, heads "
-                f"{'moving' if moving else 'standing'}: "
-                f"{subscribed(partitions, moving):.2f} % of a core (goal below 1)"
+                f"{'moving' if moving else 'standing'}"
+                f"{', a cursor that moves and a parked read each' if waiting else ''}: "
+                f"{share:.2f} % of a core (goal below 1)"
             )
     microseconds, used = latest()
     print(f"one of {LATEST} readers at Latest, p99: {microseconds:.0f} us, {used:.0f} bytes each")

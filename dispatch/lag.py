@@ -71,11 +71,10 @@ class Beats:
         for interval_ms, due_ms in list(self._due_ms.items()):
             if due_ms > now_ms:
                 continue
-            for partition in self._partitions[interval_ms]:
-                if partition.settings.heartbeat_interval_ms != interval_ms:
-                    moved.append(partition)
+            here = self._partitions[interval_ms]
+            moved += [each for each in here if each.settings.heartbeat_interval_ms != interval_ms]
             if interval_ms != OFF:
-                found.extend(self._partitions[interval_ms])
+                found += here
             following = due_ms + (interval_ms or REVIEW_MS)
             # A loop that was held up does not make up for beats that it missed.
             self._due_ms[interval_ms] = (

@@ -14,7 +14,7 @@ there is something to read, and it has not asked for it in `STALLED_AFTER_S`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from ister.dispatch.attribution import NO_GROUP, Attributed, Attribution, Certainty, Holder
@@ -36,12 +36,11 @@ STALLED_AFTER_S = 10.0
 class Subscription:
     """The integers of one subscription with a cursor."""
 
-    __slots__ = ("behind_since_ms", "group", "lag", "moved_ms", "offset")
+    __slots__ = ("behind_since_ms", "group", "moved_ms", "offset")
 
     def __init__(self, group: str, offset: int, moved_ms: int) -> None:
         self.group = group
         self.offset = offset
-        self.lag = 0
         self.behind_since_ms = 0  # of the monotonic clock; 0: it is not behind
         self.moved_ms = moved_ms  # wall clock
 
@@ -49,11 +48,12 @@ class Subscription:
 class Here:
     """The subscriptions of one partition."""
 
-    __slots__ = ("by_group", "head")
+    __slots__ = ("by_group", "head", "level")
 
     def __init__(self) -> None:
         self.by_group: dict[str, Subscription] = {}
         self.head = -1  # at which all of them were compared; -1: a cursor has moved since
+        self.level: list[Subscription] = []  # those that were not behind then
 
 
 class SubscriptionView(NamedTuple):
@@ -126,19 +126,16 @@ class Subscriptions:
         return sum(len(here.by_group) for here in self._here.values())
 
     def compare(self, partitions: Sequence[Partition], now_ms: int) -> None:
-        """At a beat: how far each cursor is behind, and since when."""
+        """At a beat: is each cursor behind, and since when."""
         find = self._here.get
         for partition in partitions:
             here = find(partition)
             if here is not None and here.head != partition.high_watermark:
+                # Heads only grow: who is behind stays behind until its cursor moves.
+                asked = here.by_group.values() if here.head < 0 else here.level
                 head = here.head = partition.high_watermark
-                for subscription in here.by_group.values():
-                    lag = head - subscription.offset
-                    subscription.lag = lag
-                    if lag <= 0:
-                        subscription.behind_since_ms = 0
-                    elif not subscription.behind_since_ms:
-                        subscription.behind_since_ms = now_ms
+                if asked:
+                    here.level = _level(asked, head, now_ms)
 
     def forget_topic(self, topic_id: bytes) -> None:
         for partition in [each for each in self._here if each.topic_id == topic_id]:
@@ -293,3 +290,15 @@ class Subscriptions:
             return False
         since = holder.since if row is None else max(holder.since, row.fetched_at)
         return self._clock.monotonic() - since > STALLED_AFTER_S
+
+
+def _level(asked: Iterable[Subscription], head: int, now_ms: int) -> list[Subscription]:
+    """Those of them that are not behind; the others are, from now on if they were not."""
+    level = []
+    for subscription in asked:
+        if head <= subscription.offset:
+            subscription.behind_since_ms = 0
+            level.append(subscription)
+        elif not subscription.behind_since_ms:
+            subscription.behind_since_ms = now_ms
+    return level

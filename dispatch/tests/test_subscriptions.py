@@ -139,6 +139,25 @@ def test_every_beat_compares_every_cursor(bench: Bench) -> None:
     assert bench.view().behind_s == 0
 
 
+def test_of_two_groups_only_one_is_behind(bench: Bench) -> None:
+    """Heads that go on do not change since when; who was level is found behind at its beat."""
+    bench.commit("late", (bench.place, 40))
+    bench.commit("level", (bench.place, 100))
+    bench.run()
+    bench.parked.timer.advance(0.5)
+    assert [bench.view(group).behind_s for group in ("late", "level")] == [0, 0]
+    bench.parked.timer.advance(1)
+    assert [bench.view(group).behind_s for group in ("late", "level")] == [1.0, 0]
+    for head in (101, 102):
+        bench.partition.high_watermark = bench.partition.log_end = head
+        bench.parked.timer.advance(0.5)
+    assert [bench.view(group).behind_s for group in ("late", "level")] == [2.0, 0.5]
+    bench.commit("level", (bench.place, 102))
+    bench.run()
+    bench.parked.timer.advance(0.5)
+    assert [bench.view(group).behind_s for group in ("late", "level")] == [2.5, 0]
+
+
 def test_every_commit_is_an_event_with_offsets(bench: Bench) -> None:
     bench.commit("g", (bench.place, 5))
     bench.commit("g", (bench.place, 7))
