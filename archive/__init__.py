@@ -11,8 +11,12 @@ it together: `ranges.py` says what is asked for, `reading.py` fetches and checks
 
 from __future__ import annotations
 
-from ister.archive.columns import schema
-from ister.archive.ranges import DataLoss, Loss
-from ister.archive.scan import scan
+try:
+    from ister.archive.columns import schema
+    from ister.archive.ranges import DataLoss, Loss
+    from ister.archive.scan import scan
+except ModuleNotFoundError as error:
+    error.add_note("ister.archive needs the extra arrow (pip install 'ister[arrow]')")
+    raise
 
 __all__ = ["DataLoss", "Loss", "scan", "schema"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -195,3 +197,11 @@ def test_an_undecodable_batch_behind_large_ones(tmp_path: Path) -> None:
     found = offsets(ister.archive.scan(made.url, "orders", on_loss=losses.append))
     assert [o for _, o in found] == [0, 1, 2, 3, 5, 6]
     assert [(loss.first, loss.end) for loss in losses] == [(4, 5)]
+
+
+def test_without_arrow_the_extra_is_named() -> None:
+    """A plain install has neither numpy nor pyarrow."""
+    code = "import sys; sys.modules['numpy'] = None; import ister.archive"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert result.returncode == 1
+    assert "pip install 'ister[arrow]'" in result.stderr
