@@ -95,6 +95,7 @@ async def _serve(options: Options, settings: BrokerSettings) -> int:
         say(_cannot_listen(error))
         await broker.close()
         return CANNOT_LISTEN
+    _say_listening(broker)
     tune()
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -185,6 +186,13 @@ def _say_opened(data: str, report: Report) -> None:
     )
     for damage in report.damages:
         log.error("damage", where=damage.where, position=damage.position, what=damage.what)
+
+
+def _say_listening(broker: Broker) -> None:
+    """The ready line has room for the first address alone."""
+    if len(broker.listeners) > 1:
+        for each in broker.listeners:
+            log.info("listening", name=each.name, bind=str(each.bind), told=str(each.endpoint))
 
 
 def _report(error: BaseException) -> None:

@@ -225,6 +225,20 @@ def test_a_bucket_without_credentials_is_a_bad_setting(data: Path, tmp_path: Pat
     assert "Traceback" not in words
 
 
+def test_every_listener_of_several_is_logged_with_its_port(data: Path) -> None:
+    """The ready line has the first alone, and port 0 is anybody's guess."""
+    serve = Serve(data, "--listen", "B=127.0.0.1:0", "--advertise", "B=broker.example:7")
+    first = serve.ready().split()[2].removeprefix("kafka=")
+    code, words = serve.stop()
+    assert code == 0
+    found = [line for line in map(json.loads, words.splitlines()) if line["event"] == "listening"]
+    assert [(line["name"], line["told"]) for line in found] == [
+        ("PLAINTEXT", first),
+        ("B", "broker.example:7"),
+    ]
+    assert not found[1]["bind"].endswith(":0")
+
+
 def test_a_data_directory_that_is_a_file_is_a_bad_setting(tmp_path: Path) -> None:
     """Exit 2 with words, no traceback."""
     file = tmp_path / "notes.txt"
