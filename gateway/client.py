@@ -124,27 +124,29 @@ class ClientConnection(asyncio.BufferedProtocol):
         """Start what may start, write what is ready, and see whether to read on."""
         if self._pumping or self._transport is None:
             return
+        queue, core = self._queue, self._core
         self._pumping = True
         try:
             while True:
-                may_start_more = self._start_all()
-                self._write()
+                may_start_more = bool(queue) and self._start_all()
+                if core.ready_bytes:
+                    self._write()
                 if not self.can_write:
                     break
                 if may_start_more:
                     continue
-                if self._queue:
+                if queue:
                     break
-                more = self._core.more()
+                more = core.more()
                 if not more:
                     break
-                self._queue.extend(more)
+                queue.extend(more)
         finally:
             self._pumping = False
         if self.refused.first and self.is_settled:
             self.refused.all_answered()
-        if self._core.error is not None and self.is_settled:
-            self._end(self._core.error)
+        if core.error is not None and self.is_settled:
+            self._end(core.error)
         else:
             self.check_reading()
 
@@ -186,7 +188,10 @@ class ClientConnection(asyncio.BufferedProtocol):
     def flush(self) -> None:
         """Write what is ready and go on; called by the server, once per turn."""
         self.dirty = False
-        self._guarded(self._pump)
+        try:
+            self._pump()
+        except Exception as error:
+            self._end(error)
 
     def _write(self) -> None:
         ready = self._core.take_ready()

@@ -33,8 +33,8 @@ from typing import Final, TypeAlias
 
 from ister.gateway.protocol.errors import ProtocolError
 from ister.gateway.protocol.headers import (
+    RESPONSE_TAGS_FROM,
     Request,
-    has_response_tags,
     read_request,
     response_head,
 )
@@ -71,24 +71,24 @@ class Memory:
     limit and one frame.
     """
 
-    __slots__ = ("_exceeding", "limit", "partial", "taken")
+    __slots__ = ("exceeding", "limit", "partial", "taken")
 
     def __init__(self, limit: int) -> None:
         self.limit: Final = limit
         self.taken = 0
         self.partial = 0  # part of `taken`
-        self._exceeding: Connection | None = None
+        self.exceeding: Connection | None = None
 
     def may_exceed(self, connection: Connection) -> bool:
         """Whether this connection, in the middle of a frame, is the one that may go on."""
-        if self._exceeding is None and self.partial * 2 >= self.limit:
-            self._exceeding = connection
-        return self._exceeding is connection
+        if self.exceeding is None and self.partial * 2 >= self.limit:
+            self.exceeding = connection
+        return self.exceeding is connection
 
     def settle(self, connection: Connection) -> None:
         """Its frame was answered, or it is gone."""
-        if self._exceeding is connection:
-            self._exceeding = None
+        if self.exceeding is connection:
+            self.exceeding = None
 
 
 class Slot:
@@ -107,7 +107,7 @@ class Slot:
         assert self._buffers is None, "a request is answered once"
         api_key, version, correlation_id, _, _, request_size = self._request
         size = len(body[0]) if len(body) == 1 else sum(map(len, body))
-        head = response_head(correlation_id, size, has_response_tags(api_key, version))
+        head = response_head(correlation_id, size, version >= RESPONSE_TAGS_FROM[api_key])
         self._buffers = [head, *body]
         self.size = len(head) + size
         connection = self._connection
@@ -232,7 +232,10 @@ class Connection:
                 self._begin(size, data[start:])
                 return
             position = start + size
-            self._deliver(bytes(data[start:position]), requests)
+            requests.append(read_request(bytes(data[start:position])))
+            self._outstanding += 1  # as `_deliver` does
+            self.in_flight_bytes += size
+            memory.taken += size
         if position < end:
             self._own = bytearray(_LENGTH_BYTES)
             self._filled = end - position
@@ -304,10 +307,11 @@ class Connection:
 
     def _release(self, size: int) -> None:
         if not self._closed:  # closing has given everything back
+            memory = self._memory
             self.in_flight_bytes -= size
-            self._memory.taken -= size
-            if not self.in_flight_bytes and self._own is None:
-                self._memory.settle(self)
+            memory.taken -= size
+            if memory.exceeding is self and not self.in_flight_bytes and self._own is None:
+                memory.settle(self)
 
     @property
     def can_take(self) -> bool:

@@ -26,6 +26,8 @@ _SIZE_AND_CORRELATION: Final = Struct(">ii")
 _SIZE_CORRELATION_TAGS: Final = Struct(">iib")
 _INT32: Final = Struct(">i")
 _API_VERSIONS: Final = int(ApiKey.API_VERSIONS)
+# The version from which on the response header of an API is version 1; ApiVersions has none.
+RESPONSE_TAGS_FROM: Final = {**FLEXIBLE_FROM, _API_VERSIONS: 1 << 15}
 _new = tuple.__new__  # what a NamedTuple's own constructor calls, without the way there
 
 
@@ -83,7 +85,7 @@ def _tags_size(data: memoryview) -> int:
 
 def has_response_tags(api_key: int, version: int) -> bool:
     """Whether the response header is version 1."""
-    return version >= FLEXIBLE_FROM[api_key] and api_key != _API_VERSIONS
+    return version >= RESPONSE_TAGS_FROM[api_key]
 
 
 def response_head(correlation_id: int, size: int, has_tags: bool) -> bytes:
