@@ -67,9 +67,13 @@ def doctor(
 def _check_one(bootstrap: str, settings: BrokerSettings, http: str | None) -> Iterator[Finding]:
     """A broker, as its clients see it."""
     from ister.gateway.doctor import network
+    from ister.gateway.doctor.findings import FINE
     from ister.wal.clock import SystemClock
 
-    yield from network.check_broker(bootstrap)
+    found = list(network.check_broker(bootstrap))
+    yield from found
+    if not any(each.level == FINE for each in found):
+        return  # no broker there: whoever answers at the HTTP port may be another one
     yield from network.check_clock(_http_address(bootstrap, settings, http), SystemClock())
 
 
@@ -110,6 +114,7 @@ def _check_bucket(data: str, url: str | None) -> Iterator[Finding]:
     from ister.gateway.doctor.findings import problem
     from ister.wal.clock import SystemClock
     from ister.wal.tier import BadStoreUrl, open_store
+    from ister.wal.tier.object_store import StoreUnavailable
 
     if url is None:
         if not os.path.isdir(data):
@@ -117,7 +122,7 @@ def _check_bucket(data: str, url: str | None) -> Iterator[Finding]:
         url = f"file://{os.path.abspath(data)}/{BUCKET_NAME}"
     try:
         store = open_store(url)
-    except BadStoreUrl as error:
+    except (BadStoreUrl, StoreUnavailable) as error:
         yield problem("bucket", str(error))
         return
     try:

@@ -76,7 +76,7 @@ def _check_content(data: str, clock: Clock, fs: FileSystem) -> Iterator[Finding]
         level = warning if found is not None else problem
         yield level("damage", f"{damage}")
     if found is not None and not damages:
-        yield fine("format", f"the log has {len(found.partitions)} partitions")
+        yield fine("format", f"the last checkpoint holds, with {len(found.partitions)} partitions")
 
 
 def _is_in_use(data: str) -> bool:

@@ -339,3 +339,23 @@ def test_the_command_looks_at_this_machine(tmp_path: Path, ister: Broker) -> Non
     checks = {each["check"] for each in found}
     assert checks >= {"port", "advertised", "files", "data", "format", "disk", "bucket"}
     assert run("--data", str(tmp_path / "data"), "--bucket", "ftp://x", "--http", "off")[0] == 1
+
+
+def test_the_clock_is_not_asked_where_no_broker_is(closed_port: int) -> None:
+    """Whoever answers at the HTTP port is another one then."""
+    with Broker(http=True) as broker:
+        web = broker.http_url.removeprefix("http://")
+        there = run(broker.bootstrap, "--http", web)[1]
+        nowhere = run(f"127.0.0.1:{closed_port}", "--http", web)[1]
+    assert "clock agrees" in there
+    assert "clock" not in nowhere
+
+
+def test_a_bucket_without_credentials_is_a_problem(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In words."""
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "nothing.json"))
+    code, output = run("--data", str(tmp_path), "--bucket", "gs://nobody/x", "--http", "off")
+    assert code == 1
+    assert "no credentials" in output
