@@ -112,6 +112,10 @@ class NewerFormat(Contradiction):
 class InUse(LogError):
     """Another process has this data directory (exit 4)."""
 
+    def __init__(self, data: str, lock: str) -> None:
+        super().__init__(f"{data} is in use by another process")
+        self.lock = lock  # the file that it has locked
+
 
 # -- bucket --------------------------------------------------------------------
 

@@ -71,7 +71,7 @@ def lock_directory(fs: FileSystem, data: str) -> Lock:
     try:
         return fs.lock(f"{data}/{LOCK_NAME}")
     except BlockingIOError as error:
-        raise InUse(f"{data} is in use by another process") from error
+        raise InUse(data, f"{data}/{LOCK_NAME}") from error
 
 
 def open_log(

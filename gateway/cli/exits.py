@@ -32,7 +32,10 @@ def guard(command: Callable[[], int]) -> int:
         say(str(error))
         return CONTRADICTION
     except InUse as error:
-        say(str(error))
+        from ister.gateway.cli.lock_owner import lock_owner
+
+        owner = lock_owner(error.lock)
+        say(f"{error}, {owner}" if owner else str(error))
         return IN_USE
     except FileNotFoundError as error:
         say(f"there is no {error.filename}")

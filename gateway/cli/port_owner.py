@@ -19,7 +19,7 @@ def port_owner(port: int) -> str | None:
     with contextlib.suppress(OSError):
         for pid in filter(str.isdecimal, os.listdir("/proc")):
             if _has_socket(pid, inodes):
-                return f"{_name(pid)} (pid {pid})"
+                return f"{process_name(pid)} (pid {pid})"
     return None
 
 
@@ -43,7 +43,7 @@ def _has_socket(pid: str, inodes: set[str]) -> bool:
     return False
 
 
-def _name(pid: str) -> str:
+def process_name(pid: str) -> str:
     with contextlib.suppress(OSError), open(f"/proc/{pid}/comm") as file:
         return file.read().strip()
     return "a process"

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from ister.gateway.cli.lock_owner import holder
 from ister.gateway.protocol.error_codes import ErrorCode
 from ister.gateway.tests.wire_kit import Part, Wire
 from ister.wal.tests.batches import make_batch
@@ -113,7 +114,21 @@ def test_a_second_process_is_refused(data: Path) -> None:
     code, errors = Serve(data).end()
     assert code == 4
     assert "in use" in errors
+    # Who it is can be seen in most places, not in all.
+    assert "(pid " not in errors or f"(pid {first.process.pid})" in errors
     assert first.stop()[0] == 0
+
+
+def test_the_holder_of_a_lock_is_read_from_the_kernels_list() -> None:
+    """Neither another file's, nor another kind of lock, nor one that waits."""
+    lines = [
+        "1: POSIX  ADVISORY  WRITE 11 08:01:5678 0 EOF",
+        "2: FLOCK  ADVISORY  WRITE 12 08:02:5678 0 EOF",
+        "3: FLOCK  ADVISORY  WRITE 13 08:01:5678 0 EOF",
+        "3: -> FLOCK  ADVISORY  WRITE 14 08:01:5678 0 EOF",
+    ]
+    assert holder(lines, "08:01:5678") == "13"
+    assert holder(lines[3:], "08:01:5678") is None
 
 
 def test_it_opens_again_after_kill_9(data: Path) -> None:
