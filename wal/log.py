@@ -305,7 +305,7 @@ class Log:
         if offset >= high_watermark:
             if offset > partition.log_end:
                 raise OffsetOutOfRange(offset, partition.log_start, partition.log_end)
-            return Chunk(_NO_BUFFERS, 0, offset, offset, LIVE)
+            return _new(Chunk, (_NO_BUFFERS, 0, offset, offset, LIVE))
         if offset < partition.log_start:
             raise OffsetOutOfRange(offset, partition.log_start, partition.log_end)
         run = partition.cached

@@ -123,12 +123,14 @@ class _Fetch(ParkedRead):
         if failed or available >= self._request.min_bytes or not self.partitions:
             self._answer()
             return True
-        heads = [each.head for each in self._places if each.partition is not None]
+        heads: list[int] = []
+        empty = False
+        for place in self._places:
+            if place.partition is not None:
+                heads.append(place.head)
+                empty = empty or place.head < place.partition.high_watermark
         self.heads = heads
-        self.empty = any(
-            head < partition.high_watermark
-            for head, partition in zip(heads, self.partitions, strict=True)
-        )
+        self.empty = empty
         return False
 
     @property
@@ -181,7 +183,7 @@ class _Fetch(ParkedRead):
             limit = max(0, min(left, asked.max_bytes))
             chunk: Chunk | None
             try:
-                if _is_as_it_was(place, partition, kept, limit):
+                if place.head >= 0 and _is_as_it_was(place, partition, kept, limit):
                     chunk = kept or _NOTHING
                 else:
                     chunk = self._read_memory(place, limit)
