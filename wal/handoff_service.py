@@ -7,6 +7,10 @@ and let the journal files go that every partition has left. Work on the bucket
 runs in the HANDOFF lane, one thing at a time; when the bucket fails nothing stops
 but this: the next try waits (`backoff.py`) and the backlog shows it.
 
+A pass takes little: what makes an object for each partition. Files come back for their next
+use when a pass ends, and while it runs the journal needs fresh ones. The next pass begins
+at once if this one got something done.
+
 A partition that fails by itself (its journal file cannot be read, its manifest
 contradicts the log) is *held back* with a pause of its own. The files in which it
 alone has something left are passed over, so that all others go on; what is kept
@@ -25,6 +29,7 @@ from ister.wal.errors import Fenced, StorageError
 from ister.wal.files import JournalFile
 from ister.wal.frame import FRAMES_START
 from ister.wal.handoff import Handoff, Outcome, PartitionMove, PassResult
+from ister.wal.handoff_plan import OWN_OBJECT_BYTES
 from ister.wal.opening import OpenLog
 from ister.wal.partition import Partition
 from ister.wal.sealed_runs import move_of
@@ -181,16 +186,18 @@ class HandoffService:
             for partition in self._log.partitions.values()
             for sequence in partition.sealing or ()
         }
+        enough = self._log.settings.handoff_bytes
+        most = max(enough, len(self._log.partitions) * OWN_OBJECT_BYTES)
         files: list[JournalFile] = []
+        size = 0  # of the files, not where they end: none is full to its last byte
         for file in self._waiting():
             if file.sequence in self._passed_over:
                 continue
-            if file.sequence in unwritten or len(files) == _PASS_FILES_MAX:
+            if file.sequence in unwritten or len(files) == _PASS_FILES_MAX or size >= most:
                 break
             files.append(file)
-        # Sizes, not ends: no file is full to its last byte, and one that is must not wait.
-        enough = sum(file.size for file in files) >= self._log.settings.handoff_bytes
-        return files if files and (enough or self._is_old(_since_ms(files[0]))) else []
+            size += file.size
+        return files if files and (size >= enough or self._is_old(_since_ms(files[0]))) else []
 
     def _files_of(self, partitions: list[Partition]) -> list[JournalFile]:
         """The oldest files that were passed over for these."""
@@ -248,7 +255,10 @@ class HandoffService:
         else:
             self._backoff.succeeded()
         self._pass_over(files)
+        trimmed = self._checkpointer.trim_below
         self._trim()
+        if self._checkpointer.trim_below > trimmed:  # else it would try the same for ever
+            self._log.driver.call_soon(self.tick)  # more may be waiting
 
     def _take(self, partition: Partition, outcome: Outcome) -> None:
         """Where a partition stands in the bucket now."""

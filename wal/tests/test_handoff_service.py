@@ -6,6 +6,9 @@ import errno
 import random
 from dataclasses import replace
 
+import pytest
+
+from ister.wal import handoff_service
 from ister.wal.errors import Contradiction, Damaged, Fenced, StorageError
 from ister.wal.memory_fs import MemoryFileSystem
 from ister.wal.tests.broker_kit import Broker
@@ -68,6 +71,26 @@ def test_one_full_file_is_enough() -> None:
         harness.run()
     harness.tick()
     assert harness.partition().tiered_end > 0
+
+
+def test_passes_follow_each_other_while_more_is_waiting() -> None:
+    """More files than one pass takes: they do not wait for the next tick."""
+    harness = Harness(settings=ONE_FILE).open()
+    for _ in range(12):
+        fill(harness, 0)
+    harness.tick()
+    assert harness.partition().tiered_end == 12
+
+
+def test_a_pass_takes_no_more_than_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An object for each partition: so files come back one by one, not all at the end."""
+    monkeypatch.setattr(handoff_service, "OWN_OBJECT_BYTES", 1)
+    harness = Harness(settings=ONE_FILE).open()
+    for _ in range(3):
+        fill(harness, 0)
+    harness.tick()
+    assert harness.partition().tiered_end == 3
+    assert harness.service.objects == 3
 
 
 def test_a_clock_that_was_set_back_stops_nothing() -> None:
