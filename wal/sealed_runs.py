@@ -26,7 +26,7 @@ from ister.wal.tier.segment import BatchEntry
 
 IsClosing = Callable[[], bool]
 
-_PIECE_BYTES = MiB  # read from a journal file at a time
+_PIECE_BYTES = 4 * MiB  # read from a journal file at a time
 
 
 def move_of(
