@@ -32,8 +32,8 @@ from ister.wal.settings import LogSettings
 from ister.wal.snapshot import write_snapshot
 from ister.wal.tier import open_store
 from ister.wal.tier.limits import RateLimited
+from ister.wal.tier.manifest import key as manifest_key
 from ister.wal.tier.object_store import Missing, ObjectStore, StoreUnavailable
-from ister.wal.tier.owner import read_cluster
 from ister.wal.times import TimeIndex
 from ister.wal.topic_settings import topic_settings
 from ister.wal.topics import Topics
@@ -168,20 +168,23 @@ class Storage:
     def _look_for_bucket(self) -> None:
         """Whether what was handed over is still there. Nothing waits for it.
 
-        In the lane of handoff, so before its first pass, which would claim an empty bucket."""
-        tiered = sum(each.last_tiered >= 0 for each in self.log.partitions.values())
+        A manifest is looked for, not whether there is anything: handoff goes on and makes an
+        empty bucket its own, but a manifest that it did not find it does not begin anew."""
+        tiered = [each for each in self.log.partitions.values() if each.last_tiered >= 0]
         if not tiered:
             return
+        name = manifest_key(tiered[0].topic_id, tiered[0].index)
 
-        def looked(cluster_id: str | None, error: BaseException | None) -> None:
-            if error is None and cluster_id is None:
+        def looked(_: object, error: BaseException | None) -> None:
+            if isinstance(error, Missing):
                 self.bucket_lost = (
-                    f"{self.bucket.url} is empty, but records of {tiered} partitions were handed "
-                    "over to it and cannot be read: put it back, or start with the right --bucket"
+                    f"{self.bucket.url} does not hold the records of {len(tiered)} partitions that "
+                    "were handed over, so they cannot be read: put it back, or start with the "
+                    "right --bucket"
                 )
                 self.report(Contradiction(self.bucket_lost))
 
-        self.driver.submit(lanes.HANDOFF, lambda: read_cluster(self.bucket), looked)
+        self.driver.submit(lanes.HANDOFF, lambda: self.bucket.read(name), looked)
 
     # -- running ---------------------------------------------------------------------
 
