@@ -202,6 +202,51 @@ def test_consumers_are_cut_off_while_being_served(fault: Fault) -> None:
         run(scenario(broker))
 
 
+@pytest.mark.parametrize("fault", [_nothing, _silence])
+def test_the_cache_evicts_under_a_slow_reader(fault: Fault) -> None:
+    """What has left memory comes from the journal, in order and once."""
+
+    async def scenario(broker: Broker) -> None:
+        fault(broker)
+        await create(broker.bootstrap)
+        async with producing(broker.bootstrap) as producer:
+            for first in range(0, 200, 20):
+                await publish(producer, first, 20)
+            async with consuming(broker.bootstrap, "g", max_partition_fetch_bytes=1024) as consumer:
+                for first in range(0, 200, 20):
+                    await asyncio.to_thread(broker.faults.evict_cache)
+                    assert await take(consumer, 20) == numbers(20, first)
+                await publish(producer, 200, 20)
+                assert await take(consumer, 20) == numbers(20, 200)
+
+    with Broker(settings={"ister.cache.bytes": 4096}) as broker:
+        run(scenario(broker))
+        cold = broker.call(lambda core: core.storage.reader.seconds)
+        assert sum(each.count for each in cold.values()) > 0
+        assert counted(broker, "offset_gaps") == 0
+
+
+@pytest.mark.parametrize("fault", [_nothing, _silence])
+def test_a_minimum_that_is_not_there_is_waited_for(fault: Fault) -> None:
+    """10 KB of the 1 MB that the client wants: it waits, and no wake-up counts as missed."""
+
+    async def scenario(broker: Broker) -> None:
+        fault(broker)
+        await create(broker.bootstrap)
+        async with (
+            producing(broker.bootstrap) as producer,
+            consuming(broker.bootstrap, "g", fetch_min_bytes=1 << 20) as consumer,
+        ):
+            await until(broker, lambda core: core.parked.count > 0)
+            for _ in range(10):
+                await producer.send_and_wait(TOPIC, b"1" * 1000, partition=0)
+            assert await take(consumer, 1, seconds=1.5) == []
+
+    with Broker() as broker:
+        run(scenario(broker))
+        assert counted(broker, "lag_detected") == 0
+
+
 def test_librdkafka_is_served_too() -> None:
     """Every notification dropped; its fetches wait for half a minute as well."""
     import confluent_kafka
