@@ -54,6 +54,12 @@ def is_internal(name: str) -> bool:
     return name.startswith(INTERNAL_PREFIX)
 
 
+def check_not_internal(name: str) -> None:
+    """RequestError if clients may not change it."""
+    if is_internal(name):
+        raise RequestError(ErrorCode.POLICY_VIOLATION, "This topic is the broker's own.")
+
+
 class TopicAdmin:
     def __init__(self, topics: Topics, catalog: Catalog, log: Log, timer: Timer) -> None:
         self._topics = topics

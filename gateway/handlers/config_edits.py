@@ -6,7 +6,8 @@ function of them, asked again if somebody else was faster. Settings that are fix
 topic is made stay, whatever an edit leaves out; an edit that would change one is refused.
 
 Settings of the broker come from its file, its environment and its command line; changing
-them while it runs is refused, and so are the loggers and other resources of Kafka's.
+them while it runs is refused, and so are the loggers and other resources of Kafka's, and
+the broker's own topics.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from ister.gateway.errors import RequestError
 from ister.gateway.handlers.api import Call
 from ister.gateway.handlers.gather import Gather
 from ister.gateway.protocol.error_codes import ErrorCode
-from ister.gateway.topic_admin import check_name
+from ister.gateway.topic_admin import check_name, check_not_internal
 from ister.gateway.topic_configs import TOPIC_CONFIGS, validate
 from ister.metadata.catalog import Topic
 
@@ -103,7 +104,9 @@ def _topic_to_change(call: Call, edit: Edit) -> Topic | None:
         check_name(edit.resource)
         if call.context.topic(edit.resource) is None:
             _checked(edit, {})  # Kafka looks at the values before it looks for the topic
-        return find_topic(call, edit.resource)
+        topic = find_topic(call, edit.resource)
+        check_not_internal(topic.name)
+        return topic
     if edit.type != BROKER:
         raise _invalid(f"Unsupported resource type: {edit.type}")
     check_broker(call, edit.resource)

@@ -3,8 +3,8 @@
 Every topic of the request is in the answer, once. Checked as Kafka checks, in its order:
 a name twice in the request, whether the topic is there, the count (a total, which must
 be more than there are), an assignment by hand, which has to name this broker for each new
-partition. `validate_only` stops there. Version 2 is flexible; 3 adds only an error that
-concerns quotas, which are not served.
+partition. `validate_only` stops there. The broker's own topics stay as they are. Version 2
+is flexible; 3 adds only an error that concerns quotas, which are not served.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ister.gateway.protocol.messages.create_partitions import (
     CreatePartitionsTopic,
     CreatePartitionsTopicResult,
 )
-from ister.gateway.topic_admin import PARTITIONS_MAX
+from ister.gateway.topic_admin import PARTITIONS_MAX, check_not_internal
 from ister.metadata.catalog import Topic
 
 _Errors = dict[str, BaseException | None]
@@ -42,6 +42,7 @@ def handle(call: Call, request: CreatePartitionsRequest) -> None:
             topic = call.context.topic(asked.name)
             if topic is None:
                 raise RequestError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            check_not_internal(topic.name)
             budget -= _added(call, topic, asked)
             if budget < 0:
                 raise RequestError(

@@ -24,7 +24,7 @@ from ister.gateway.protocol.messages.delete_records import (
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
-from ister.gateway.topic_admin import is_internal
+from ister.gateway.topic_admin import check_not_internal
 from ister.metadata.catalog import Topic
 from ister.wal.errors import LogError, OffsetOutOfRange
 from ister.wal.partition import Partition
@@ -68,8 +68,7 @@ def _delete(
     partition = call.context.partition(topic, asked.partition_index) if topic else None
     if topic is None or partition is None:
         raise RequestError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "There is no such partition.")
-    if is_internal(topic.name):
-        raise RequestError(ErrorCode.POLICY_VIOLATION, "This topic is the broker's own.")
+    check_not_internal(topic.name)
     policy = topic.configs.get("cleanup.policy", "delete")
     if "compact" in policy and "delete" not in policy:
         raise RequestError(ErrorCode.POLICY_VIOLATION, "The topic is compacted, not deleted from.")

@@ -15,9 +15,13 @@ from ister.gateway.internal_topics import RECEIPTS
 from ister.gateway.protocol.api import ApiKey
 from ister.gateway.protocol.error_codes import ErrorCode
 from ister.gateway.protocol.messages import (
+    alter_configs,
+    create_partitions,
     create_topics,
     delete_records,
     delete_topics,
+    describe_configs,
+    incremental_alter_configs,
     offset_commit,
 )
 from ister.gateway.protocol.writer import ZERO_UUID
@@ -185,6 +189,69 @@ def test_clients_can_read_it_and_nothing_else(broker: Broker, wire: Wire) -> Non
     (described,) = wire.metadata(RECEIPTS).topics
     assert described.is_internal
     assert wire.fetch([(RECEIPTS, [Part(0)])]).partitions[RECEIPTS, 0].records
+
+
+def retention(wire: Wire) -> str | None:
+    asked = describe_configs.DescribeConfigsRequest(
+        resources=(
+            describe_configs.DescribeConfigsResource(
+                resource_type=2, resource_name=RECEIPTS, configuration_keys=("retention.ms",)
+            ),
+        )
+    )
+    answer = wire.request(describe_configs, ApiKey.DESCRIBE_CONFIGS, 4, asked)
+    (config,) = answer.results[0].configs
+    value: str | None = config.value
+    return value
+
+
+def test_it_keeps_seven_days_whatever_the_broker_keeps() -> None:
+    """Its retention is its own, not the default of topics that set nothing."""
+    with (
+        Broker(settings={"log.retention.ms": 60_000, "ister.handoff.ms": 3_600_000}) as broker,
+        Wire(broker.port) as wire,
+    ):
+        consumed(broker, wire)
+        assert retention(wire) == str(7 * 24 * 3_600_000)
+
+
+def test_clients_cannot_configure_or_grow_it(broker: Broker, wire: Wire) -> None:
+    """A shorter retention would be a way to delete, and so would be no settings at all."""
+    consumed(broker, wire)
+    before = retention(wire)
+    one = incremental_alter_configs.IncrementalAlterConfigsRequest(
+        resources=(
+            incremental_alter_configs.AlterConfigsResource(
+                resource_type=2,
+                resource_name=RECEIPTS,
+                configs=(
+                    incremental_alter_configs.AlterableConfig(
+                        name="retention.ms", config_operation=0, value="1000"
+                    ),
+                ),
+            ),
+        ),
+        validate_only=False,
+    )
+    got = wire.request(incremental_alter_configs, ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, one)
+    assert got.responses[0].error_code == ErrorCode.POLICY_VIOLATION
+    whole = alter_configs.AlterConfigsRequest(
+        resources=(
+            alter_configs.AlterConfigsResource(resource_type=2, resource_name=RECEIPTS, configs=()),
+        ),
+        validate_only=False,
+    )
+    got = wire.request(alter_configs, ApiKey.ALTER_CONFIGS, 2, whole)
+    assert got.responses[0].error_code == ErrorCode.POLICY_VIOLATION
+    more = create_partitions.CreatePartitionsRequest(
+        topics=(create_partitions.CreatePartitionsTopic(name=RECEIPTS, count=3, assignments=None),),
+        timeout_ms=1000,
+        validate_only=False,
+    )
+    got = wire.request(create_partitions, ApiKey.CREATE_PARTITIONS, 3, more)
+    assert got.results[0].error_code == ErrorCode.POLICY_VIOLATION
+    assert retention(wire) == before
+    assert len(wire.metadata(RECEIPTS).topics[0].partitions) == 1
 
 
 def test_receipts_may_be_off() -> None:
