@@ -1,8 +1,10 @@
 """What delivery counts, by group, topic and partition, within a stated number of rows.
 
 The group is "" where a fetch is not attributed. Above `ROWS_MAX` rows everything new is
-counted in one row `other`, so that a scrape stays bounded whatever clients do; the rows of a
-topic go with it. Names are resolved when somebody asks, because a topic is its id here.
+counted in one row `other`, so that memory stays bounded whatever clients do; the rows of a
+topic go with it. How many of them a scrape shows is decided where it is written
+(`gateway/http/families.py`), and is fewer. Names are resolved when somebody asks, because a
+topic is its id here.
 """
 
 from __future__ import annotations

@@ -48,18 +48,19 @@ def rows(
     values: Iterable[tuple[tuple[str, ...], float]],
     rows_max: int = ROWS_MAX,
 ) -> Family:
-    """One value a row; those beyond the limit are added up."""
+    """One value a row; those beyond the limit are added up, to what is `other` already."""
     kept: list[tuple[tuple[str, ...], float]] = []
+    other = (OTHER,) * len(labels)
     rest = 0.0
     beyond = False
     for labelled in values:
-        if len(kept) < rows_max:
+        if len(kept) < rows_max and labelled[0] != other:
             kept.append(labelled)
         else:
             rest += labelled[1]
             beyond = True
     if beyond:
-        kept.append(((OTHER,) * len(labels), rest))
+        kept.append((other, rest))
     return Family(name, kind, help, labels, kept)
 
 

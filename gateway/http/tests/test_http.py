@@ -142,6 +142,16 @@ def test_rows_beyond_the_limit_become_other() -> None:
     assert sum(sample.value for sample in made.samples) == 10
 
 
+def test_there_is_one_row_other() -> None:
+    """What was counted together before stands anywhere; a row twice would spoil the scrape."""
+    values = [((str(number), "x"), 1.0) for number in range(10)]
+    values.insert(2, ((OTHER, OTHER), 5.0))
+    made = metric(rows("ister_some", "gauge", "help", ("a", "b"), values, rows_max=4))
+    labels = [tuple(sample.labels.values()) for sample in made.samples]
+    assert len(labels) == len(set(labels)) == 5
+    assert (labels[-1], made.samples[-1].value) == ((OTHER, OTHER), 11.0)
+
+
 def test_topics_as_json(broker: Broker) -> None:
     """The listing is short, one topic has its partitions."""
     (topic,) = ask(broker, "/api/v1/topics").json["topics"]
