@@ -11,7 +11,6 @@ import os
 import struct
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 
 import pytest
 import structlog
@@ -22,15 +21,18 @@ from ister.gateway.protocol.api import ApiKey
 from ister.gateway.protocol.error_codes import ErrorCode
 from ister.gateway.protocol.messages import incremental_alter_configs as alter
 from ister.gateway.settings import BrokerSettings
+from ister.gateway.tests.small_files import SmallFiles
 from ister.gateway.tests.wire_kit import FetchAnswer, Part, Wire
 from ister.testing import Broker
+from ister.wal.clock import SystemClock
 from ister.wal.errors import StorageError
 from ister.wal.fs import File
-from ister.wal.settings import LogSettings
 from ister.wal.tests.batches import make_batch
 
 MAX_WAIT_MS = 60_000
 LONG = os.environ.get("ISTER_LONG") == "1"
+HEARTBEAT_S = BrokerSettings().heartbeat_interval_ms / 1000
+BEST_OF = 5
 PUBLISHES_MAX = 500  # a recycled file is seen after some ten
 SECONDS_MAX = 45.0  # well below the wait: what comes by then did not come by expiring
 
@@ -239,6 +241,36 @@ def test_the_notifier_is_killed_for_good(stages: Stages, heartbeat_ms: int) -> N
         assert not reader.until(0, 1.5)
 
 
+@pytest.mark.fault
+@only_with_notifier
+@pytest.mark.parametrize("fault", ["every notification dropped", "killed for good"])
+def test_the_heartbeat_alone_delivers_within_its_interval(stages: Stages, fault: str) -> None:
+    """From the answer of the produce to that of the fetch: the interval and a second.
+
+    A machine that has no time for a while may miss it; the best of a few records does not."""
+    stage = stages()
+    if fault == "killed for good":
+        stage.broker.faults.kill_notifier(hold_restart=True)
+    else:
+        stage.broker.faults.drop_notifications(1.0)
+    reader = stage.reader()
+    clock = SystemClock()
+    took: list[float] = []
+    for _ in range(BEST_OF):
+        stage.until(lambda core: core.parked.count == 1)
+        stage.publish()
+        durable = clock.monotonic()
+        assert reader.until(stage.head - 1)
+        took.append(clock.monotonic() - durable)
+        if took[-1] <= HEARTBEAT_S + 1.0:
+            break
+    complete(stage, reader)
+    print(f"{fault}: {[round(each * 1000) for each in took]} ms")
+    assert min(took) <= HEARTBEAT_S + 1.0
+    assert stage.count("notifier_polls") == 0
+    assert stage.count("fallback_polls") == len(took)
+
+
 def test_a_thousand_rapid_publishes_with_coalesced_notifications(stages: Stages) -> None:
     stage = stages()
     stage.broker.faults.coalesce_notifications(50)
@@ -298,20 +330,6 @@ def test_consumers_come_and_go_while_publishing(stages: Stages) -> None:
         passing.close()
     complete(stage, constant)
     stage.until(lambda core: core.parked.count <= 1)
-
-
-class SmallFiles(Broker):
-    """Its journal files are small, so that a test fills, hands over and recycles several."""
-
-    def _log_settings(self, settings: BrokerSettings) -> LogSettings:
-        return replace(
-            super()._log_settings(settings),
-            journal_file_bytes=1 << 20,
-            journal_first_file_bytes=1 << 20,
-            handoff_bytes=1 << 20,
-            handoff_ms=50,
-            cache_bytes=1 << 20,
-        )
 
 
 @pytest.mark.fault
