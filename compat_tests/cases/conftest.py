@@ -24,9 +24,9 @@ import pytest
 from compat_tests.brokers import RunningBroker
 from compat_tests.clients import KINDS, Client, Kind, Runner
 
-# How many of the clients take a case to the oracle; with ISTER_LONG=1 all of them do. What is
-# asked there is whether the case is right, and that does not hang on who plays it.
-CLIENTS_ON_ORACLE = 2
+# How many of the clients take a case to the oracle, in turn; with ISTER_LONG=1 all of them do. What
+# is asked there is whether the case is right, and that does not hang on who plays it.
+CLIENTS_ON_ORACLE = 1
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
